@@ -1,0 +1,62 @@
+"""Slackwater: many event-time window queries on one Spark, each result on time."""
+
+from slackwater.app.aggregates import (
+    approx_distinct,
+    approx_quantile,
+    count,
+    max,
+    mean,
+    min,
+    stddev,
+    sum,
+    variance,
+)
+from slackwater.app.stream import App
+from slackwater.app.watermarks import bounded, from_source, punctuated
+from slackwater.app.windows import sliding, tumbling
+from slackwater.errors import SlackwaterError
+from slackwater.runtime.runtime import Runtime
+from slackwater.scheduling.policies import deadline, default, fcfs, round_robin
+from slackwater.spark.session import session
+from slackwater.spark.sinks.callback import callback
+from slackwater.spark.sinks.console import console
+from slackwater.spark.sinks.memory import memory
+from slackwater.spark.sinks.parquet import parquet
+from slackwater.spark.sources.files import files
+from slackwater.spark.sources.generator import generator
+from slackwater.spark.sources.streaming import read_stream
+from slackwater.spark.sources.ysb import ysb, ysb_ads
+
+__all__ = [
+    "App",
+    "Runtime",
+    "SlackwaterError",
+    "approx_distinct",
+    "approx_quantile",
+    "bounded",
+    "callback",
+    "console",
+    "count",
+    "deadline",
+    "default",
+    "fcfs",
+    "files",
+    "from_source",
+    "generator",
+    "max",
+    "mean",
+    "memory",
+    "min",
+    "parquet",
+    "punctuated",
+    "read_stream",
+    "round_robin",
+    "session",
+    "sliding",
+    "stddev",
+    "sum",
+    "tumbling",
+    "variance",
+    "ysb",
+    "ysb_ads",
+]

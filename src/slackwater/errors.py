@@ -1,0 +1,39 @@
+"""The one family of exceptions; each says what the operator should do."""
+
+from __future__ import annotations
+
+
+class SlackwaterError(Exception):
+    """Stand at the root of everything Slackwater raises on purpose."""
+
+
+class DescriptionError(SlackwaterError, ValueError):
+    """Report a description that cannot work: fix the named field and build it again."""
+
+
+class JournalError(SlackwaterError):
+    """Report a journal that cannot be used as it is: the message says what to do about it."""
+
+
+class JournalLockedError(JournalError):
+    """Report a journal in use by a running process: stop that one, or use another directory."""
+
+
+class JournalVersionError(JournalError):
+    """Report a journal written by a newer Slackwater: upgrade, or use another directory."""
+
+
+class IncompatibleQueryError(JournalError):
+    """Report a redeployed query that cannot continue from its journaled state: undo the change, or reset it."""
+
+
+class SinkError(SlackwaterError):
+    """Report a sink that did not take its panes: mend it (space, permissions) and resume the query."""
+
+
+class SourceError(SlackwaterError):
+    """Report input that cannot be read: mend the source and resume the query."""
+
+
+class EnvironmentNeeded(SlackwaterError):
+    """Report something missing on this machine: install what the message names."""

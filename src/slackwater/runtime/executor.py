@@ -1,0 +1,325 @@
+"""One step from its plan to its commit: run, advance, close windows, write panes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from slackwater.app.watermarks import BoundedLateness, Punctuated
+from slackwater.progress.closing import Closing, close_windows
+from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.progress.watermarks import PartitionTime
+from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.fleet import DeployedQuery
+from slackwater.runtime.ledger import DeadLetterDuty, Ledger
+from slackwater.runtime.panes import ClosingWindow, aggregate_panes
+from slackwater.runtime.planning import PlannedStep
+from slackwater.runtime.records import rows_by_slice
+from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
+from slackwater.runtime.state import Block, Counters, QueryChange, SliceState
+from slackwater.spark.frames import ROWS, Template
+from slackwater.spark.sinks.base import PaneId, SinkWriter
+from slackwater.spark.steps import PartitionStatistics, StepOutcome, StepRunner
+from slackwater.spark.windows import PaneValues, pane_frame, window_frame
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bound what stays in the driver."""
+
+    state_rows: int = 1_000_000  # per query; what comes beyond goes to files
+    window_rows: int = 500_000  # partial rows of one window that the driver merges itself
+
+
+@dataclass(frozen=True)
+class _Advance:
+    """Hold what a step means for one query, before it is committed."""
+
+    query: DeployedQuery
+    change: QueryChange
+    windows: tuple[ClosingWindow, ...]
+    duty: DeadLetterDuty | None
+    newest_arrival_ms: float | None
+
+
+class StepExecutor:
+    """Carry out planned steps. Used by all slots at once; holds no state of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        runner: StepRunner,
+        ledger: Ledger,
+        blocks: BlockStore,
+        sinks: Mapping[object, SinkWriter],
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        """Bring together what a step needs."""
+        self._spark = spark
+        self._runner = runner
+        self._ledger = ledger
+        self._blocks = blocks
+        self._sinks = sinks
+        self._clock = clock
+        self._limits = limits
+
+    def execute(self, step: PlannedStep, slot: int) -> StepReport:
+        """Run a step and commit it; anything raised before the commit leaves no trace."""
+        started_ms = self._clock.now_ms()
+        watch = _Watch()
+        self._ledger.sync(step.position)
+        journal_ms = watch.lap_ms()
+        pieces = step.pieces
+        outcome = None
+        if pieces:
+            outcome = self._runner.run(
+                step.template, pieces, slot, parallelism=step.parallelism
+            )
+        run_ms = watch.lap_ms()
+        advances = self._advance(step, outcome)
+        windows = [window for advance in advances for window in advance.windows]
+        counts, merge_ms, sink_ms = self._emit(step.template, windows, slot, watch)
+        rows = dict(zip(windows, counts, strict=True))
+        changes = [_with_rows_out(advance, rows) for advance in advances]
+        duties = [advance.duty for advance in advances if advance.duty is not None]
+        position, obsolete = self._ledger.commit(step.number, changes, duties)
+        self._ledger.sync(position)
+        self._blocks.remove(obsolete)
+        journal_ms += watch.lap_ms()
+        committed_ms = self._clock.now_ms()
+        return StepReport(
+            step=step.number,
+            queries=tuple(query.state.name for query in step.queries),
+            template=step.template.index,
+            events=step.events,
+            prepared=outcome is not None and outcome.prepared,
+            panes=tuple(_pane_reports(advances, rows, committed_ms)),
+            times=StepTimes(
+                wait=started_ms - step.decided_ms,
+                journal=journal_ms,
+                run=run_ms,
+                merge=merge_ms,
+                sink=sink_ms,
+            ),
+            started_ms=started_ms,
+            committed_ms=committed_ms,
+        )
+
+    def _advance(self, step: PlannedStep, outcome: StepOutcome | None) -> list[_Advance]:
+        rows = rows_by_slice(outcome.rows if outcome is not None else None)
+        statistics: dict[tuple[int, int, int], PartitionStatistics] = {}
+        for seen in outcome.statistics if outcome is not None else ():
+            statistics[seen.query, seen.input, seen.partition] = seen
+        return [
+            self._advance_query(step, query, rows.get(query.number, {}), statistics)
+            for query in step.queries
+        ]
+
+    def _advance_query(
+        self,
+        step: PlannedStep,
+        query: DeployedQuery,
+        arrived: dict[int, pa.Table],
+        statistics: Mapping[tuple[int, int, int], PartitionStatistics],
+    ) -> _Advance:
+        state = query.state
+        plan = step.plans[query.number]
+        times, arrivals, rejected = [], [], 0
+        for index, piece in plan:
+            seen = statistics.get((query.number, index, piece.partition))
+            reader = query.readers[index]
+            candidate_ms = piece.watermark_ms
+            if seen is not None:
+                rejected += seen.rejected
+                if seen.newest_ms is not None and candidate_ms != END_OF_TIME_MS:
+                    if isinstance(reader.watermark, BoundedLateness):
+                        candidate_ms = seen.newest_ms - reader.watermark.bound_ms
+                    elif isinstance(reader.watermark, Punctuated):
+                        candidate_ms = seen.newest_ms
+                if seen.newest_arrival_ms is not None:
+                    arrivals.append(float(seen.newest_arrival_ms))
+            times.append(PartitionTime((index, piece.partition), candidate_ms, piece.idle))
+        watermarks = state.watermarks.advance(times)
+        closing = close_windows(
+            query.grid,
+            lateness_ms=query.lateness_ms,
+            held=state.slices.keys(),
+            arrived=arrived.keys(),
+            panes=state.panes,
+            before_ms=state.watermark_ms,
+            after_ms=watermarks.current_ms,
+        )
+        too_late = sum(_row_count(step.template, arrived[start]) for start in closing.too_late)
+        added, blocks = self._keep(step, query, arrived, closing)
+        until_ms = watermarks.current_ms
+        change = QueryChange(
+            query=query.number,
+            positions={(index, piece.partition): piece.until for index, piece in plan},
+            watermarks=watermarks,
+            fired={firing.window_ms: firing.pane + 1 for firing in closing.firings},
+            windows_gone_until_ms=None
+            if until_ms is None
+            else until_ms - query.grid.size_ms - query.lateness_ms,
+            slices_gone=tuple(start for start in closing.forgotten if start in state.slices),
+            added=added,
+            blocks=blocks,
+            counted=Counters(
+                records=sum(piece.events for _, piece in plan),
+                rejected=rejected,
+                too_late_rows=too_late,
+                panes=len(closing.firings),
+            ),
+        )
+        duty = None
+        if rejected or too_late:
+            before_ms = state.watermark_ms
+            until = None if before_ms is None or not too_late else before_ms - query.lateness_ms
+            duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until)
+        windows = _closing_windows(query, arrived, closing)
+        return _Advance(query, change, windows, duty, max(arrivals, default=None))
+
+    def _keep(
+        self,
+        step: PlannedStep,
+        query: DeployedQuery,
+        arrived: dict[int, pa.Table],
+        closing: Closing,
+    ) -> tuple[dict[int, pa.Table], dict[int, Block]]:
+        """Decide which new rows stay in the driver and which go to files."""
+        kept = {
+            start: table
+            for start, table in arrived.items()
+            if start not in closing.forgotten and start not in closing.too_late
+        }
+        room = self._limits.state_rows - query.state.rows_held
+        added: dict[int, pa.Table] = {}
+        blocks: dict[int, Block] = {}
+        for start, table in kept.items():
+            room -= table.num_rows
+            if room >= 0:
+                added[start] = table
+            else:
+                blocks[start] = self._blocks.write(step.number, query.number, start, table)
+        return added, blocks
+
+    def _emit(
+        self, template: Template, windows: Sequence[ClosingWindow], slot: int, watch: _Watch
+    ) -> tuple[list[int], float, float]:
+        """Compute and write the panes; return the rows of each, and the time of both parts."""
+        if not windows:
+            return [], watch.lap_ms(), 0.0
+        sink = self._sinks[template.output.sink]
+        by_spark = [template.keeps_rows or self._is_large(window) for window in windows]
+        small = [window for window, large in zip(windows, by_spark, strict=True) if not large]
+        counts = dict.fromkeys(windows, 0)
+        merge_ms = sink_ms = 0.0
+        if small:
+            panes, rows = aggregate_panes(template, small)
+            counts.update(zip(small, rows, strict=True))
+            merge_ms += watch.lap_ms()
+            sink.write(panes, slot)
+            sink_ms += watch.lap_ms()
+        for window, large in zip(windows, by_spark, strict=True):
+            if large:
+                counts[window] = self._emit_by_spark(template, window, sink, slot)
+                sink_ms += watch.lap_ms()
+        return [counts[window] for window in windows], merge_ms, sink_ms
+
+    def _emit_by_spark(
+        self, template: Template, window: ClosingWindow, sink: SinkWriter, slot: int
+    ) -> int:
+        held = [chunk for state in window.slices for chunk in state.chunks]
+        files = self._blocks.paths(block for state in window.slices for block in state.blocks)
+        values = PaneValues(
+            window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
+        )
+        state = window_frame(self._spark, template, held, files)
+        frame = pane_frame(template, state, values)
+        if self._is_large(window):
+            pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
+            return sink.write_frame(pane, frame, slot)
+        panes = frame.toArrow()
+        sink.write(panes, slot)
+        return int(panes.num_rows)
+
+    def _is_large(self, window: ClosingWindow) -> bool:
+        return window.in_files or window.rows_held > self._limits.window_rows
+
+
+class _Watch:
+    """Measure laps."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap_ms(self) -> float:
+        last, self._last = self._last, time.perf_counter()
+        return (self._last - last) * 1_000
+
+
+def _closing_windows(
+    query: DeployedQuery, arrived: Mapping[int, pa.Table], closing: Closing
+) -> tuple[ClosingWindow, ...]:
+    """Gather the state of each firing window: what was held, and what this step brought."""
+    windows = []
+    for firing in closing.firings:
+        parts = []
+        for start in query.grid.slices_of(firing.window_ms):
+            held = query.state.slices.get(start, SliceState())
+            if start in arrived and start not in closing.too_late:
+                held = held.plus(chunk=arrived[start])
+            if held.chunks or held.blocks:
+                parts.append(held)
+        windows.append(
+            ClosingWindow(
+                query=query.state.name,
+                number=query.number,
+                start_ms=firing.window_ms,
+                end_ms=firing.window_ms + query.grid.size_ms,
+                pane=firing.pane,
+                timing=firing.timing,
+                slices=tuple(parts),
+            )
+        )
+    return tuple(windows)
+
+
+def _row_count(template: Template, table: pa.Table) -> int:
+    """Count the rows behind some state."""
+    if template.keeps_rows:
+        return int(table.num_rows)
+    return int(pc.sum(table[ROWS]).as_py() or 0)
+
+
+def _with_rows_out(advance: _Advance, rows: Mapping[ClosingWindow, int]) -> QueryChange:
+    out = sum(rows[window] for window in advance.windows)
+    counted = replace(advance.change.counted, rows_out=out)
+    return replace(advance.change, counted=counted)
+
+
+def _pane_reports(
+    advances: Sequence[_Advance], rows: Mapping[ClosingWindow, int], committed_ms: float
+) -> Iterator[PaneReport]:
+    for advance in advances:
+        for window in advance.windows:
+            swept_ms = None
+            if window.timing == "on_time":
+                swept_ms = advance.query.sweep_arrival_ms(window.end_ms)
+                swept_ms = advance.newest_arrival_ms if swept_ms is None else swept_ms
+            yield PaneReport(
+                query=window.query,
+                window_start_ms=window.start_ms,
+                window_end_ms=window.end_ms,
+                pane=window.pane,
+                timing=window.timing,
+                rows=rows[window],
+                swept_ms=swept_ms,
+                committed_ms=committed_ms,
+            )

@@ -1,0 +1,77 @@
+"""What must stay the same for a redeployed query to continue from its journaled state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slackwater.app.stream import Output
+from slackwater.errors import IncompatibleQueryError
+from slackwater.spark.pipeline import CheckedPipeline
+from slackwater.spark.sources.base import SourceReader
+
+
+def fingerprint(
+    output: Output, pipeline: CheckedPipeline, readers: Sequence[SourceReader]
+) -> dict[str, Any]:
+    """Describe everything that a query's state depends on. Code itself is not part of it."""
+    windows = output.windows
+    return {
+        "windows": {
+            "size_ms": windows.size_ms,
+            "slide_ms": windows.slide_ms,
+            "offset_ms": windows.offset_ms,
+            "spread": windows.spread,
+        },
+        "keys": {key: pipeline.columns[key].dataType.simpleString() for key in output.by},
+        "aggregates": {
+            name: f"{aggregate.label} over {aggregate.type_name}"
+            for name, aggregate in pipeline.aggregates.items()
+        },
+        "rows": {
+            field.name: field.dataType.simpleString()
+            for field in (pipeline.columns.fields if output.function is not None else ())
+        },
+        "inputs": [
+            {
+                "source": type(reader).__name__,
+                "event_time": reader.event_time,
+                "schema": {f.name: f.dataType.simpleString() for f in reader.schema.fields},
+            }
+            for reader in readers
+        ],
+    }
+
+
+def require_same(name: str, journaled: dict[str, Any], deployed: dict[str, Any]) -> None:
+    """Refuse a query whose description changed in a way its state cannot follow."""
+    differences = list(_differences("", journaled, deployed))
+    if differences:
+        raise IncompatibleQueryError(
+            f"query {name!r} cannot continue from its journaled state: "
+            + "; ".join(differences)
+            + ". Undo the change, deploy it under another name, or give up the old state with "
+            f"deploy(..., reset=True)"
+        )
+
+
+def _differences(place: str, old: Any, new: Any) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in {**old, **new}:
+            where = f"{place}.{key}" if place else str(key)
+            if key not in new:
+                found.append(f"{where} was {_show(old[key])} and is gone")
+            elif key not in old:
+                found.append(f"{where} is new ({_show(new[key])})")
+            else:
+                found += _differences(where, old[key], new[key])
+        return found
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [d for i, (a, b) in pairs for d in _differences(f"{place}[{i}]", a, b)]
+    return [] if old == new else [f"{place} was {_show(old)} and is now {_show(new)}"]
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,339 @@
+"""A compact append-only log with snapshots in a directory, which survives `kill -9` at any moment.
+
+It stores records and knows nothing of their meaning. A writer appends (cheap), syncs (durable when
+it returns, one flush for all who wait) and now and then rotates: records go on into a new segment
+while a snapshot of everything before it is installed, perhaps by another thread, and old files go.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
+from slackwater.runtime.segments import (
+    FileKind,
+    Loaded,
+    Record,
+    Recovered,
+    flush,
+    flush_path,
+    frame,
+    load,
+    replaced_files,
+    stage,
+    unfinished_files,
+    write_at,
+)
+
+__all__ = ["Journal", "Record", "Recovered", "Rotation"]
+
+_LOCK = "lock"
+_READ_ATTEMPTS = 5
+
+
+class Journal:
+    """Append records, make them durable, and replace old ones by snapshots. Safe for many threads.
+
+    With `durable=False` nothing is flushed: records survive the process, not the machine.
+    """
+
+    def __init__(self, directory: Path, lock: int, loaded: Loaded, *, durable: bool) -> None:
+        """Take over a locked directory; use `Journal.open` instead."""
+        self._directory = directory
+        self._lock = lock
+        self._durable = durable
+        self._recovered = loaded.recovered
+        self._failure: str | None = None
+        # Locks are taken in this order. Positions count the bytes of records, found and appended.
+        self._installing = threading.Lock()
+        self._flushing = threading.Lock()  # guards _durable_position, _directory_stale
+        self._writing = threading.Lock()  # guards the rest
+        self._appended = self._durable_position = loaded.record_bytes
+        self._records = len(loaded.recovered.records)
+        self._replaced_bytes = self._replaced_records = 0
+        self._snapshot_number = loaded.first
+        self._number = max(loaded.last, loaded.first)
+        self._directory_stale = False
+        self._segment, self._segment_bytes = self._settle(loaded)
+
+    @classmethod
+    def open(cls, directory: Path | str, *, durable: bool = True) -> Journal:
+        """Lock a directory (made if need be), recover what it holds, and go on from there."""
+        directory = Path(directory)
+        with _explained(f"cannot open the journal in {directory}"):
+            made = [path for path in (directory, *directory.parents) if not path.exists()]
+            directory.mkdir(parents=True, exist_ok=True)
+            for path in made if durable else []:
+                flush_path(path.parent)
+            lock = _take_lock(directory)
+            try:
+                return cls(directory, lock, load(directory), durable=durable)
+            except BaseException:
+                os.close(lock)
+                raise
+
+    @staticmethod
+    def read_only(directory: Path | str) -> Recovered:
+        """Read a journal that another process may be writing, without a lock or any change."""
+        directory = Path(directory)
+        problem: Exception | None = None
+        for _ in range(_READ_ATTEMPTS):  # files may be replaced between listing and reading them
+            try:
+                loaded = load(directory)
+                if loaded.last or (directory / _LOCK).exists():
+                    return loaded.recovered
+                raise JournalError(f"{directory} holds no journal: name the directory of one")
+            except JournalVersionError:
+                raise
+            except (JournalError, OSError) as error:
+                problem = error
+        if isinstance(problem, JournalError):
+            raise problem
+        raise JournalError(
+            f"{directory} cannot be read as a journal ({problem}): name the directory of one"
+        ) from problem
+
+    @property
+    def directory(self) -> Path:
+        """Tell where the journal lives."""
+        return self._directory
+
+    @property
+    def recovered(self) -> Recovered:
+        """Return what the journal held when opened; empty once a snapshot has replaced that."""
+        return self._recovered
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        """Count the bytes of the records that the newest snapshot does not replace."""
+        return self._appended - self._replaced_bytes
+
+    @property
+    def records_since_snapshot(self) -> int:
+        """Count the records that the newest snapshot does not replace."""
+        return self._records - self._replaced_records
+
+    def append(self, header: dict[str, Any], payload: bytes = b"") -> int:
+        """Write a record and return its position, which `sync` makes durable.
+
+        Where that fails the record is taken back, so that the next one may be tried.
+        """
+        buffers = frame(header, payload)
+        length = sum(map(len, buffers))
+        with self._writing:
+            self._check()
+            start = self._segment_bytes
+            try:
+                write_at(self._segment, buffers, start)
+                self._segment_bytes += length
+            except BaseException as error:
+                self._take_back(start)
+                if isinstance(error, OSError):
+                    raise JournalError(
+                        f"{self._segment_path} did not take a record ({error}): free space on that "
+                        "disk or mend it, then try again"
+                    ) from error
+                raise
+            self._appended += length
+            self._records += 1
+            return self._appended
+
+    def sync(self, position: int) -> None:
+        """Return once every record up to a position is durable; those who wait share a flush."""
+        self._check()
+        if position > self._appended:
+            raise JournalError(f"position {position} was never appended: sync what append returned")
+        if not self._durable or self._durable_position >= position:
+            return
+        with self._flushing:
+            if self._durable_position < position:
+                self._check()
+                self._flush_segment()
+
+    def rotate(self) -> Rotation:
+        """Start a new segment for all later records, and return what can replace the earlier ones.
+
+        All records appended before this call, and none appended after it, belong to the snapshot.
+        """
+        with self._flushing:
+            self._check()
+            self._flush_segment()  # so that little is left to flush while appends have to wait
+            path = FileKind.SEGMENT.path(self._directory, self._number + 1)
+            with _explained(f"cannot start {path}"):
+                segment, temporary = stage(
+                    FileKind.SEGMENT, path, self._number + 1, [], self._durable
+                )
+                try:
+                    with self._writing:
+                        self._check()
+                        # Only the last segment may ever be found torn.
+                        self._flush_segment()
+                        temporary.replace(path)
+                        self._segment, segment = segment, self._segment
+                        self._segment_bytes = os.fstat(self._segment).st_size
+                        self._number += 1
+                        self._directory_stale = True
+                        return Rotation(self, self._number, self._appended, self._records)
+                finally:
+                    os.close(segment)
+
+    def close(self) -> None:
+        """Make everything durable and release the directory; closing twice is fine."""
+        with self._installing, self._flushing:
+            if self._segment < 0:
+                return
+            try:
+                if self._failure is None:
+                    self._flush_segment()
+            finally:
+                with self._writing:
+                    self._failure = f"the journal in {self._directory} is closed: open it again"
+                    os.close(self._segment)
+                    os.close(self._lock)
+                    self._segment = self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _segment_path(self) -> Path:
+        return FileKind.SEGMENT.path(self._directory, self._number)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise JournalError(self._failure)
+
+    def _settle(self, loaded: Loaded) -> tuple[int, int]:
+        """Remove what crashes left behind, and open the segment to go on with."""
+        for unfinished in unfinished_files(self._directory):
+            unfinished.unlink()
+        path = self._segment_path
+        if loaded.tail_bytes:
+            segment = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            os.ftruncate(segment, loaded.tail_bytes)
+        else:
+            segment, temporary = stage(FileKind.SEGMENT, path, self._number, [], self._durable)
+            temporary.replace(path)
+        if self._durable:  # the caller will act on what was recovered, flushed or not by then
+            if loaded.recovered.snapshot is not None:
+                flush_path(FileKind.SNAPSHOT.path(self._directory, loaded.first))
+            for number in range(loaded.first, self._number + 1):
+                flush_path(FileKind.SEGMENT.path(self._directory, number))
+            flush_path(self._directory)
+        for replaced in replaced_files(self._directory, loaded.first):
+            replaced.unlink()
+        return segment, os.fstat(segment).st_size
+
+    def _take_back(self, start: int) -> None:
+        self._segment_bytes = start
+        try:
+            os.ftruncate(self._segment, start)
+        except OSError as error:
+            self._failure = (
+                f"{self._segment_path} ends in an unfinished record that cannot be removed "
+                f"({error}): mend the disk and start again, which removes it"
+            )
+
+    def _flush_segment(self) -> None:
+        """Make all records durable; needs `_flushing`, under which the segment does not change."""
+        position = self._appended
+        if self._durable and (self._durable_position < position or self._directory_stale):
+            try:
+                flush(self._segment)
+                if self._directory_stale:
+                    flush_path(self._directory)
+            except OSError as error:
+                # What the kernel could not write it may forget: a second flush would prove nothing.
+                self._failure = (
+                    f"{self._segment_path} could not be flushed ({error}): mend the disk and start "
+                    "again, which recovers all that is durable"
+                )
+                raise JournalError(self._failure) from error
+        self._directory_stale = False
+        self._durable_position = position
+
+    def _install(self, rotation: Rotation, snapshot: list[bytes]) -> None:
+        with self._installing:
+            self._check()
+            if rotation.number <= self._snapshot_number:
+                return
+            path = FileKind.SNAPSHOT.path(self._directory, rotation.number)
+            with _explained(f"cannot install {path}"):
+                staged, temporary = stage(
+                    FileKind.SNAPSHOT, path, rotation.number, snapshot, self._durable
+                )
+                os.close(staged)
+                temporary.replace(path)
+                if self._durable:
+                    flush_path(self._directory)
+            with self._writing:
+                self._snapshot_number = rotation.number
+                self._replaced_bytes = rotation.position
+                self._replaced_records = rotation.records
+                self._recovered = Recovered()
+            for replaced in replaced_files(self._directory, rotation.number):
+                with suppress(OSError):  # the next open, or the next snapshot, tries again
+                    replaced.unlink()
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Stand for all records before segment `number`, which one snapshot may replace."""
+
+    journal: Journal
+    number: int
+    position: int
+    records: int
+
+    def install(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        """Write the snapshot, durably, then remove the files it replaces.
+
+        May run beside appends. Where it fails nothing is lost, and it may be tried again. It does
+        nothing where this or a later rotation has been installed already.
+        """
+        self.journal._install(self, frame(header, payload))
+
+
+def _take_lock(directory: Path) -> int:
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace") or "unknown"
+        os.close(lock)
+        raise JournalLockedError(
+            f"the journal in {directory} is in use by process {holder}: stop that one, or use "
+            "another directory"
+        ) from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+@contextmanager
+def _explained(problem: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(
+            f"{problem} ({error}): check its permissions and the space on its disk, then try again"
+        ) from error

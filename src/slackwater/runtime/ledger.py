@@ -1,0 +1,345 @@
+"""The ledger: all queries' durable state, kept in step with the journal.
+
+Every change is appended to the journal and applied in memory under one lock, so a snapshot taken
+under that lock is exactly what the journal said up to that point.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slackwater.errors import JournalError
+from slackwater.runtime.journal import Journal, Record, Recovered
+from slackwater.runtime.records import (
+    change_from_json,
+    change_to_json,
+    pack_rows,
+    plan_record,
+    plans_of,
+    query_from_json,
+    query_to_json,
+    range_from_json,
+    range_to_json,
+    rows_by_slice,
+    tagged_rows,
+    unpack_rows,
+)
+from slackwater.runtime.state import Block, PlannedRange, QueryChange, QueryState, SliceState
+
+logger = logging.getLogger("slackwater")
+
+SNAPSHOT_BYTES = 16 * 1024 * 1024
+SNAPSHOT_RECORDS = 10_000
+
+
+@dataclass(frozen=True)
+class DeadLetterDuty:
+    """Remember that a committed step left records to be filed as dead letters."""
+
+    step: int
+    query: int
+    ranges: tuple[PlannedRange, ...]
+    rejected: bool
+    forgotten_until_ms: int | None  # rows of windows that ended by then were too late
+
+
+@dataclass
+class LedgerContent:
+    """Hold what a journal says, as it stands after its last whole record."""
+
+    queries: dict[str, QueryState] = field(default_factory=dict)
+    planned_since: dict[int, list[PlannedRange]] = field(default_factory=dict)
+    duties: dict[tuple[int, int], DeadLetterDuty] = field(default_factory=dict)
+    batches: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    next_query: int = 0
+    next_step: int = 0
+    next_batch: int = 0
+
+    def by_number(self, number: int) -> QueryState:
+        """Find a query by its number."""
+        for state in self.queries.values():
+            if state.number == number:
+                return state
+        raise JournalError(f"the journal speaks of query {number}, which it never introduced")
+
+
+def read_content(recovered: Recovered) -> LedgerContent:
+    """Work out from a journal's snapshot and records what holds now."""
+    content = LedgerContent()
+    if recovered.snapshot is not None:
+        _load_snapshot(content, recovered.snapshot)
+    index = {state.number: state for state in content.queries.values()}
+    for record in recovered.records:
+        _replay(content, index, record)
+    return content
+
+
+class Ledger:
+    """Change the queries' state, durably."""
+
+    def __init__(self, directory: Path, *, durable: bool = True) -> None:
+        """Open the journal and read what it holds."""
+        self._journal = Journal.open(directory / "journal", durable=durable)
+        self._lock = threading.Lock()
+        try:
+            self.content = read_content(self._journal.recovered)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._numbers = {state.number: state for state in self.content.queries.values()}
+
+    def introduce(self, name: str, fingerprint: dict[str, Any]) -> QueryState:
+        """Give a new query its number."""
+        with self._lock:
+            state = QueryState(self.content.next_query, name, fingerprint)
+            self.content.next_query += 1
+            self.content.queries[name] = state
+            self._numbers[state.number] = state
+            position = self._journal.append(
+                {"kind": "query", "q": state.number, "name": name, "fingerprint": fingerprint}
+            )
+        self._journal.sync(position)
+        return state
+
+    def remember_sources(self, number: int, states: list[Any]) -> None:
+        """Write down what a query's sources need besides offsets."""
+        with self._lock:
+            self._numbers[number].source_states = states
+            position = self._journal.append({"kind": "sources", "q": number, "states": states})
+        self._journal.sync(position)
+
+    def reset(self, name: str) -> None:
+        """Forget a query altogether; redeployed, it starts anew under another number."""
+        with self._lock:
+            state = self.content.queries.pop(name)
+            self._numbers.pop(state.number)
+            _forget_query(self.content, state.number)
+            position = self._journal.append({"kind": "reset", "name": name})
+        self._journal.sync(position)
+
+    def plan(self, plans: Mapping[int, Sequence[PlannedRange]]) -> tuple[int, int]:
+        """Write down what a step will read; return its number and the position to `sync`."""
+        with self._lock:
+            step = self.content.next_step
+            self.content.next_step += 1
+            for query, ranges in plans.items():
+                self._numbers[query].pending = tuple(ranges)
+            return step, self._journal.append(plan_record(step, plans))
+
+    def commit(
+        self, step: int, changes: Sequence[QueryChange], duties: Sequence[DeadLetterDuty]
+    ) -> tuple[int, list[Block]]:
+        """Apply what a step did; return the position to `sync` and the files to remove after it."""
+        header = {
+            "kind": "commit",
+            "step": step,
+            "changes": [change_to_json(change) for change in changes],
+            "dead": [[duty.query, int(duty.rejected), duty.forgotten_until_ms] for duty in duties],
+        }
+        kept = tagged_rows(
+            (change.query, start, rows) for change in changes for start, rows in change.added.items()
+        )
+        payload = b"" if kept is None else pack_rows(kept)
+        obsolete: list[Block] = []
+        with self._lock:
+            position = self._journal.append(header, payload)
+            for change in changes:
+                obsolete += self._numbers[change.query].apply(change)
+            for duty in duties:
+                self.content.duties[duty.step, duty.query] = duty
+        return position, obsolete
+
+    def sync(self, position: int) -> None:
+        """Return once the journal is durable up to a position."""
+        self._journal.sync(position)
+
+    def quarantine(self, number: int, error: str | None) -> None:
+        """Stop a query for the error given, or let it go on (None)."""
+        with self._lock:
+            self._numbers[number].quarantined = error
+            position = self._journal.append({"kind": "quarantine", "q": number, "error": error})
+        self._journal.sync(position)
+
+    def open_duties(self) -> list[DeadLetterDuty]:
+        """List the duties that no batch has taken yet, oldest first."""
+        with self._lock:
+            taken = {key for keys in self.content.batches.values() for key in keys}
+            return [duty for key, duty in self.content.duties.items() if key not in taken]
+
+    def open_batches(self) -> list[tuple[int, list[DeadLetterDuty]]]:
+        """List the batches that were planned and not filed: a crash came between."""
+        with self._lock:
+            return [
+                (batch, [self.content.duties[key] for key in keys if key in self.content.duties])
+                for batch, keys in self.content.batches.items()
+            ]
+
+    def plan_dead_letters(self, duties: Sequence[DeadLetterDuty]) -> int:
+        """Write down which duties are filed together; return the batch's number."""
+        with self._lock:
+            batch = self.content.next_batch
+            self.content.next_batch += 1
+            keys = [(duty.step, duty.query) for duty in duties]
+            self.content.batches[batch] = keys
+            position = self._journal.append({"kind": "dead plan", "batch": batch, "of": keys})
+        self._journal.sync(position)
+        return batch
+
+    def dead_letters_filed(self, batch: int) -> None:
+        """Write down that a batch is safely filed."""
+        with self._lock:
+            for key in self.content.batches.pop(batch):
+                self.content.duties.pop(key, None)
+            position = self._journal.append({"kind": "dead done", "batch": batch})
+        self._journal.sync(position)
+
+    @property
+    def has_duties(self) -> bool:
+        """Tell whether dead letters wait to be filed."""
+        return bool(self.content.duties)
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Tell whether the journal has grown long enough to be replaced by a snapshot."""
+        return (
+            self._journal.bytes_since_snapshot > SNAPSHOT_BYTES
+            or self._journal.records_since_snapshot > SNAPSHOT_RECORDS
+        )
+
+    def begin_snapshot(self, source_states: Mapping[int, list[Any]]) -> Callable[[], None]:
+        """Capture all state now; the function returned writes it, in any thread, at leisure.
+
+        `source_states` are those of the deployed queries' sources, as of their last plan.
+        """
+        with self._lock:
+            for number, states in source_states.items():
+                if number in self._numbers:
+                    self._numbers[number].source_states = states
+            captured = [state.captured() for state in self.content.queries.values()]
+            header = _snapshot_header(self.content, captured)
+            rotation = self._journal.rotate()
+
+        def install() -> None:
+            payload, header["rows"] = _pack_states(captured)
+            rotation.install(header, payload)
+
+        return install
+
+    def close(self) -> None:
+        """Release the journal."""
+        self._journal.close()
+
+
+def _snapshot_header(content: LedgerContent, captured: Sequence[QueryState]) -> dict[str, Any]:
+    return {
+        "kind": "snapshot",
+        "queries": [query_to_json(state) for state in captured],
+        "next": [content.next_query, content.next_step, content.next_batch],
+        "duties": [
+            [
+                duty.step,
+                duty.query,
+                [range_to_json(r) for r in duty.ranges],
+                int(duty.rejected),
+                duty.forgotten_until_ms,
+            ]
+            for duty in content.duties.values()
+        ],
+        "batches": list(content.batches.items()),
+    }
+
+
+def _pack_states(captured: Sequence[QueryState]) -> tuple[bytes, list[int]]:
+    """Pack the rows of all queries, those with the same columns together; return sizes too."""
+    groups: dict[str, list[tuple[int, int, Any]]] = {}
+    for state in captured:
+        for start, held in state.slices.items():
+            for chunk in held.chunks:
+                groups.setdefault(str(chunk.schema), []).append((state.number, start, chunk))
+    packed = []
+    for parts in groups.values():
+        rows = tagged_rows(parts)
+        packed.append(b"" if rows is None else pack_rows(rows))
+    return b"".join(packed), [len(part) for part in packed]
+
+
+def _load_snapshot(content: LedgerContent, snapshot: Record) -> None:
+    header = snapshot.header
+    for cells in header["queries"]:
+        state = query_from_json(cells)
+        content.queries[state.name] = state
+    content.next_query, content.next_step, content.next_batch = header["next"]
+    numbers = {state.number: state for state in content.queries.values()}
+    offset = 0
+    for size in header["rows"]:
+        cut = rows_by_slice(unpack_rows(snapshot.payload[offset : offset + size]))
+        offset += size
+        for number, slices in cut.items():
+            for start, rows in slices.items():
+                held = numbers[number].slices
+                held[start] = held.get(start, SliceState()).plus(chunk=rows)
+    for step, query, ranges, rejected, until_ms in header["duties"]:
+        planned = tuple(map(range_from_json, ranges))
+        content.duties[step, query] = DeadLetterDuty(step, query, planned, bool(rejected), until_ms)
+    content.batches = {batch: [(s, q) for s, q in keys] for batch, keys in header["batches"]}
+
+
+def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record) -> None:
+    header = record.header
+    match header["kind"]:
+        case "query":
+            state = QueryState(header["q"], header["name"], header["fingerprint"])
+            content.queries[state.name] = state
+            index[state.number] = state
+            content.next_query = max(content.next_query, state.number + 1)
+        case "reset":
+            state = content.queries.pop(header["name"])
+            index.pop(state.number)
+            _forget_query(content, state.number)
+        case "sources":
+            index[header["q"]].source_states = header["states"]
+        case "plan":
+            content.next_step = max(content.next_step, header["step"] + 1)
+            for query, ranges in plans_of(header).items():
+                if query in index:
+                    index[query].pending = ranges
+                    content.planned_since.setdefault(query, []).extend(ranges)
+        case "commit":
+            _replay_commit(content, index, record)
+        case "quarantine":
+            index[header["q"]].quarantined = header["error"]
+        case "dead plan":
+            content.batches[header["batch"]] = [(s, q) for s, q in header["of"]]
+            content.next_batch = max(content.next_batch, header["batch"] + 1)
+        case "dead done":
+            for key in content.batches.pop(header["batch"]):
+                content.duties.pop(key, None)
+        case unknown:
+            raise JournalError(
+                f"the journal holds a record of kind {unknown!r}: it was written by another version"
+            )
+
+
+def _replay_commit(
+    content: LedgerContent, index: dict[int, QueryState], record: Record
+) -> None:
+    header = record.header
+    cut = rows_by_slice(unpack_rows(record.payload))
+    for query, rejected, until_ms in header["dead"]:
+        if query in index and index[query].pending is not None:
+            ranges = index[query].pending or ()
+            duty = DeadLetterDuty(header["step"], query, ranges, bool(rejected), until_ms)
+            content.duties[duty.step, query] = duty
+    for cells in header["changes"]:
+        if cells["q"] in index:
+            index[cells["q"]].apply(change_from_json(cells, cut.get(cells["q"], {})))
+
+
+def _forget_query(content: LedgerContent, number: int) -> None:
+    content.duties = {key: duty for key, duty in content.duties.items() if key[1] != number}
+    content.planned_since.pop(number, None)

@@ -1,0 +1,278 @@
+"""The loop: snapshot, decide, plan, run; and what to do when a step fails."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from slackwater.errors import JournalError
+from slackwater.runtime.clerk import DeadLetterClerk
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.executor import StepExecutor
+from slackwater.runtime.fleet import DeployedQuery, Fleet
+from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.planning import PlannedStep, plan_query
+from slackwater.runtime.reports import Observer, StepReport
+from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
+
+logger = logging.getLogger("slackwater")
+
+CYCLE_MS = 20.0  # how often to look again where no source can say when something will happen
+FILING_MS = 1_000.0  # how often dead letters are filed
+
+
+@dataclass(frozen=True)
+class _Running:
+    step: PlannedStep
+    slot: int
+    future: Future[StepReport]
+
+
+class Loop:
+    """Keep the slots busy with what the policy chooses."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        ledger: Ledger,
+        executor: StepExecutor,
+        clerk: DeadLetterClerk | None,
+        policy: Policy,
+        clock: Clock,
+        slots: int,
+        budget_ms: float,
+    ) -> None:
+        """Bring together what the loop drives."""
+        self._fleet = fleet
+        self._ledger = ledger
+        self._executor = executor
+        self._clerk = clerk
+        self._policy = policy
+        self._clock = clock
+        self._slots = slots
+        self._budget_ms = budget_ms
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="slackwater-slot")
+        self._keeper = ThreadPoolExecutor(1, thread_name_prefix="slackwater-keeper")
+        self._signal = threading.Event()
+        self._stopping = threading.Event()
+        self._free = list(range(slots))
+        self._running: list[_Running] = []
+        self._again: deque[PlannedStep] = deque()
+        self._chores: list[Future[object]] = []
+        self._filed_ms = 0.0
+        self.observers: list[Observer] = []
+        self.decide_ms: deque[float] = deque(maxlen=10_000)
+
+    def run(self, *, seconds: float | None, until: Callable[[], bool] | None) -> None:
+        """Go round until there is a reason to stop."""
+        self._stopping.clear()
+        end_ms = None if seconds is None else self._clock.now_ms() + seconds * 1_000
+        try:
+            while not self._finished(end_ms, until):
+                self._turn(end_ms)
+        except KeyboardInterrupt:
+            logger.info("stopping: the running steps are finished or abandoned")
+            self._stopping.set()
+        finally:
+            self._settle()
+        if not self._stopping.is_set():
+            self._file_all()
+
+    def stop(self) -> None:
+        """Make the loop end soon."""
+        self._stopping.set()
+        self._signal.set()
+
+    def wake(self) -> None:
+        """Make the loop look again now."""
+        self._signal.set()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._stopping.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._keeper.shutdown(wait=True)
+
+    def _finished(self, end_ms: float | None, until: Callable[[], bool] | None) -> bool:
+        now_ms = self._clock.now_ms()
+        if self._stopping.is_set() or (end_ms is not None and now_ms >= end_ms):
+            return True
+        if until is not None and until():
+            return True
+        if self._running or self._again:
+            return False
+        active = [query for query in self._fleet.queries if query.state.quarantined is None]
+        return all(query.ended(now_ms) for query in active)
+
+    def _turn(self, end_ms: float | None) -> None:
+        self._signal.clear()
+        self._reap()
+        now_ms = self._clock.now_ms()
+        while self._again and self._free:
+            self._submit(self._again.popleft())
+        wake_ms = self._fleet.next_arrival_ms(now_ms, CYCLE_MS)
+        if self._free:
+            started = time.perf_counter()
+            fleet = self._fleet.snapshot(now_ms, len(self._free), self._budget_ms)
+            decision = self._policy.decide(fleet)
+            for choice, parallelism in _widened(fleet, decision.steps):
+                self._start(choice, parallelism, now_ms)
+            self.decide_ms.append((time.perf_counter() - started) * 1_000)
+            if decision.wake_ms is not None:
+                wake_ms = min(wake_ms, decision.wake_ms)
+        self._housekeeping(now_ms)
+        next_ms = min(wake_ms, self._fleet.next_due_ms(now_ms))
+        if end_ms is not None:
+            next_ms = min(next_ms, end_ms)
+        if not math.isfinite(next_ms):
+            next_ms = now_ms + CYCLE_MS
+        self._clock.wait(self._signal, next_ms, busy=bool(self._running))
+
+    def _start(self, choice: StepChoice, parallelism: int, now_ms: float) -> None:
+        queries = [self._fleet.number(number) for number in choice.queries]
+        room = choice.max_events * parallelism
+        plans, served = {}, []
+        for query in queries:
+            planned = plan_query(query, now_ms, max(1, room))
+            events = sum(piece.events for _, piece in planned)
+            plans[query.number] = planned
+            served.append(query)
+            room -= events
+            if room <= 0:
+                break
+        number, position = self._ledger.plan(plans)
+        for query in served:
+            self._fleet.started(query, number)
+        self._submit(
+            PlannedStep(
+                number, position, served[0].template, tuple(served), plans, now_ms, parallelism
+            )
+        )
+
+    def _submit(self, step: PlannedStep) -> None:
+        slot = self._free.pop()
+        future = self._pool.submit(self._executor.execute, step, slot)
+        self._running.append(_Running(step, slot, future))
+        future.add_done_callback(lambda _: self._signal.set())
+
+    def _reap(self) -> None:
+        """Take in the steps that have ended."""
+        done = [running for running in self._running if running.future.done()]
+        for running in done:
+            self._running.remove(running)
+            self._free.append(running.slot)
+            error = running.future.exception()
+            if error is None:
+                self._committed(running.step, running.future.result())
+            else:
+                self._failed(running.step, error)
+
+    def _committed(self, step: PlannedStep, report: StepReport) -> None:
+        took_ms = report.committed_ms - report.started_ms
+        if step.parallelism == 1 and step.events:
+            self._fleet.cost_learner(step.template.index).observe(step.events, took_ms)
+        now_ms = self._clock.now_ms()
+        for query in step.queries:
+            self._fleet.refresh(query, now_ms, retry_ms=CYCLE_MS)
+            self._fleet.freed(query)
+        for observer in self.observers:
+            observer.step_committed(report)
+
+    def _failed(self, step: PlannedStep, error: BaseException) -> None:
+        """Try again, then each query alone; stop the one that fails alone."""
+        if isinstance(error, JournalError):
+            raise error
+        if self._stopping.is_set():
+            return
+        names = ", ".join(query.state.name for query in step.queries)
+        if step.failures == 0:
+            logger.warning("a step of %s failed and is tried again: %s", names, _brief(error))
+            self._again.append(replace(step, failures=1))
+        elif len(step.queries) > 1:
+            logger.warning("a step of %s failed twice: each is tried alone", names)
+            for query in step.queries:
+                plans = {query.number: step.plans[query.number]}
+                self._again.append(replace(step, queries=(query,), plans=plans, parallelism=1))
+        else:
+            self._quarantine(step.queries[0], error)
+
+    def _quarantine(self, query: DeployedQuery, error: BaseException) -> None:
+        logger.error("query %s is quarantined: %s", query.state.name, _brief(error))
+        self._ledger.quarantine(query.number, f"{type(error).__name__}: {_brief(error)}")
+        self._fleet.stopped(query)
+
+    def _housekeeping(self, now_ms: float) -> None:
+        """Start what can be done beside the steps: snapshots, dead letters."""
+        for chore in [chore for chore in self._chores if chore.done()]:
+            self._chores.remove(chore)
+            error = chore.exception()
+            if isinstance(error, JournalError):
+                raise error
+            if error is not None:
+                logger.warning("housekeeping failed and is tried again: %s", _brief(error))
+        if self._chores:
+            return
+        if self._ledger.snapshot_due:
+            install = self._ledger.begin_snapshot(self._source_states())
+            self._chores.append(self._keeper.submit(install))
+        elif self._clerk is not None and now_ms >= self._filed_ms + FILING_MS:
+            self._filed_ms = now_ms
+            if self._ledger.has_duties:
+                self._chores.append(self._keeper.submit(self._clerk.work))
+
+    def _source_states(self) -> dict[int, list[object]]:
+        return {
+            query.number: [reader.state() for reader in query.readers]
+            for query in self._fleet.queries
+        }
+
+    def _settle(self) -> None:
+        """Wait for what is running; a step that fails now stays planned for the next run."""
+        while self._running:
+            for running in self._running:
+                running.future.exception()
+            self._reap()
+            if self._stopping.is_set():
+                self._again.clear()
+            while self._again and self._free:
+                self._submit(self._again.popleft())
+        for chore in self._chores:
+            chore.exception()
+        self._chores.clear()
+
+    def _file_all(self) -> None:
+        """File the remaining dead letters; what cannot be filed now stays journaled as a duty."""
+        try:
+            while self._clerk is not None and self._clerk.work():
+                pass
+        except JournalError:
+            raise
+        except Exception as error:
+            logger.error("dead letters could not be filed and wait in the journal: %s", _brief(error))
+
+
+def _widened(
+    fleet: FleetSnapshot, steps: tuple[StepChoice, ...]
+) -> list[tuple[StepChoice, int]]:
+    """Let a step with far more to read than its limit use the slots that would stay idle."""
+    spare = fleet.free_slots - len(steps)
+    if not spare or not steps:
+        return [(step, 1) for step in steps]
+    queued = dict(zip(fleet.query.tolist(), fleet.queued.tolist(), strict=True))
+    widest = max(range(len(steps)), key=lambda i: sum(queued[q] for q in steps[i].queries))
+    backlog = sum(queued[query] for query in steps[widest].queries)
+    extra = spare if backlog > 2 * steps[widest].max_events else 0
+    return [(step, 1 + (extra if i == widest else 0)) for i, step in enumerate(steps)]
+
+
+def _brief(error: BaseException) -> str:
+    """Say the essence of an error: Spark's can be pages long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:500]

@@ -1,0 +1,59 @@
+"""From a policy's choice to exact ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackwater.runtime.fleet import DeployedQuery
+from slackwater.runtime.state import PlannedRange
+from slackwater.spark.frames import Template
+from slackwater.spark.steps import Piece
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedStep:
+    """Hold what one step reads, for whom; `failures` counts earlier tries."""
+
+    number: int
+    position: int  # in the journal: the plan is durable once this is
+    template: Template
+    queries: tuple[DeployedQuery, ...]
+    plans: dict[int, tuple[PlannedRange, ...]]
+    decided_ms: float
+    parallelism: int = 1
+    failures: int = 0
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Return what Spark has to read."""
+        return pieces_of(self.queries, self.plans)
+
+    @property
+    def events(self) -> int:
+        """Count the records that the step reads."""
+        return sum(piece.events for ranges in self.plans.values() for _, piece in ranges)
+
+
+def pieces_of(
+    queries: Sequence[DeployedQuery], plans: dict[int, tuple[PlannedRange, ...]]
+) -> list[Piece]:
+    """List the non-empty ranges of some queries."""
+    return [
+        Piece(query.number, index, piece, query.readers[index])
+        for query in queries
+        for index, piece in plans[query.number]
+        if piece.events
+    ]
+
+
+def plan_query(query: DeployedQuery, now_ms: float, max_events: int) -> tuple[PlannedRange, ...]:
+    """Plan what a query reads next; a plan that was journaled before comes again unchanged."""
+    if query.state.pending is not None:
+        return query.state.pending
+    planned: list[PlannedRange] = []
+    for index, reader in enumerate(query.readers):
+        share = max(1, max_events // len(query.readers))
+        ranges = reader.plan(query.positions(index), now_ms, share)
+        planned += [(index, piece) for piece in ranges]
+    return tuple(planned)

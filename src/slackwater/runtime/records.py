@@ -1,0 +1,205 @@
+"""What the journal's records mean: plans, commits, snapshots, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from slackwater.progress.watermarks import PartitionId, Watermarks
+from slackwater.runtime.state import (
+    Block,
+    Counters,
+    PlannedRange,
+    QueryChange,
+    QueryState,
+    SliceState,
+)
+from slackwater.spark.frames import SLICE
+from slackwater.spark.sources.base import QUERY, Range
+
+Json = dict[str, Any]
+
+
+def range_to_json(planned: PlannedRange) -> list[Any]:
+    """Write a planned range compactly."""
+    index, piece = planned
+    return [
+        index,
+        piece.partition,
+        piece.first,
+        piece.until,
+        piece.events,
+        piece.watermark_ms,
+        int(piece.idle),
+        piece.detail,
+    ]
+
+
+def range_from_json(cells: Sequence[Any]) -> PlannedRange:
+    """Read a planned range."""
+    index, partition, first, until, events, watermark_ms, idle, detail = cells
+    return index, Range(partition, first, until, events, watermark_ms, bool(idle), detail)
+
+
+def plan_record(step: int, plans: Mapping[int, Sequence[PlannedRange]]) -> Json:
+    """Write what a step is going to read."""
+    ranges = [[query, [range_to_json(r) for r in ranges]] for query, ranges in plans.items()]
+    return {"kind": "plan", "step": step, "plans": ranges}
+
+
+def plans_of(header: Json) -> dict[int, tuple[PlannedRange, ...]]:
+    """Read what a step was going to read."""
+    return {query: tuple(map(range_from_json, ranges)) for query, ranges in header["plans"]}
+
+
+def change_to_json(change: QueryChange) -> Json:
+    """Write a change, all but the rows it adds."""
+    counted = change.counted
+    return {
+        "q": change.query,
+        "at": _positions_to_json(change.positions),
+        "wm": _watermarks_to_json(change.watermarks),
+        "fired": list(change.fired.items()),
+        "until": change.windows_gone_until_ms,
+        "gone": list(change.slices_gone),
+        "blocks": [[start, block.path, block.rows] for start, block in change.blocks.items()],
+        "n": _counters_to_json(counted),
+    }
+
+
+def change_from_json(cells: Json, added: Mapping[int, pa.Table]) -> QueryChange:
+    """Read a change."""
+    return QueryChange(
+        query=cells["q"],
+        positions=_positions_from_json(cells["at"]),
+        watermarks=_watermarks_from_json(cells["wm"]),
+        fired=dict(cells["fired"]),
+        windows_gone_until_ms=cells["until"],
+        slices_gone=tuple(cells["gone"]),
+        added=added,
+        blocks={start: Block(path, rows) for start, path, rows in cells["blocks"]},
+        counted=Counters(*cells["n"]),
+    )
+
+
+def query_to_json(state: QueryState) -> Json:
+    """Write a query's state for a snapshot, all but its rows."""
+    return {
+        "number": state.number,
+        "name": state.name,
+        "fingerprint": state.fingerprint,
+        "at": _positions_to_json(state.positions),
+        "wm": _watermarks_to_json(state.watermarks),
+        "panes": list(state.panes.items()),
+        "blocks": [
+            [start, block.path, block.rows]
+            for start, held in state.slices.items()
+            for block in held.blocks
+        ],
+        "pending": None if state.pending is None else [range_to_json(r) for r in state.pending],
+        "n": _counters_to_json(state.counters),
+        "quarantined": state.quarantined,
+        "sources": state.source_states,
+    }
+
+
+def query_from_json(cells: Json) -> QueryState:
+    """Read a query's state, without its rows."""
+    state = QueryState(
+        number=cells["number"],
+        name=cells["name"],
+        fingerprint=cells["fingerprint"],
+        positions=_positions_from_json(cells["at"]),
+        watermarks=_watermarks_from_json(cells["wm"]),
+        panes=dict(cells["panes"]),
+        counters=Counters(*cells["n"]),
+        quarantined=cells["quarantined"],
+        source_states=cells["sources"],
+    )
+    if cells["pending"] is not None:
+        state.pending = tuple(map(range_from_json, cells["pending"]))
+    for start, path, rows in cells["blocks"]:
+        held = state.slices.get(start, SliceState())
+        state.slices[start] = held.plus(block=Block(path, rows))
+    return state
+
+
+def pack_rows(table: pa.Table) -> bytes:
+    """Write state rows (QUERY, SLICE, state columns) as one compressed Arrow stream."""
+    if table.num_rows == 0:
+        return b""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())
+
+
+def unpack_rows(payload: bytes) -> pa.Table | None:
+    """Read state rows; None where there were none."""
+    return pa.ipc.open_stream(payload).read_all() if payload else None
+
+
+def rows_by_slice(table: pa.Table | None) -> dict[int, dict[int, pa.Table]]:
+    """Cut state rows into tables per query and slice, without the columns that say which."""
+    if table is None or table.num_rows == 0:
+        return {}
+    queries, slices = table[QUERY].to_numpy(), table[SLICE].to_numpy()
+    order = np.lexsort((slices, queries))
+    if (np.diff(order) != 1).any():
+        table, queries, slices = table.take(order), queries[order], slices[order]
+    edges = np.flatnonzero(np.diff(queries) | np.diff(slices)) + 1
+    bounds = [0, *edges.tolist(), len(queries)]
+    state = table.drop_columns([QUERY, SLICE]).combine_chunks()
+    cut: dict[int, dict[int, pa.Table]] = {}
+    for first, until in zip(bounds[:-1], bounds[1:], strict=True):
+        cut.setdefault(int(queries[first]), {})[int(slices[first])] = state.slice(
+            first, until - first
+        )
+    return cut
+
+
+def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table | None:
+    """Put tables per (query, slice) together, with the columns that say which; all share a schema."""
+    tagged = []
+    for query, start, table in parts:
+        count = table.num_rows
+        columns = {
+            QUERY: pa.array(np.full(count, query, dtype=np.int32)),
+            SLICE: pa.array(np.full(count, start, dtype=np.int64)),
+        }
+        tagged.append(
+            pa.table({**columns, **dict(zip(table.column_names, table.columns, strict=True))})
+        )
+    return pa.concat_tables(tagged) if tagged else None
+
+
+def _positions_to_json(positions: Mapping[PartitionId, int]) -> list[list[int]]:
+    return [[index, partition, at] for (index, partition), at in positions.items()]
+
+
+def _positions_from_json(cells: Iterable[Sequence[int]]) -> dict[PartitionId, int]:
+    return {(index, partition): at for index, partition, at in cells}
+
+
+def _watermarks_to_json(watermarks: Watermarks) -> list[Any]:
+    partitions = [[i, p, ms] for (i, p), ms in watermarks.partitions.items()]
+    return [watermarks.current_ms, partitions]
+
+
+def _watermarks_from_json(cells: Sequence[Any]) -> Watermarks:
+    current_ms, partitions = cells
+    return Watermarks({(i, p): ms for i, p, ms in partitions}, current_ms)
+
+
+def _counters_to_json(counters: Counters) -> list[int]:
+    return [
+        counters.records,
+        counters.rejected,
+        counters.too_late_rows,
+        counters.panes,
+        counters.rows_out,
+    ]

@@ -1,0 +1,332 @@
+"""The runtime: deploy apps, run their queries together, survive what happens."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from pyspark.sql import SparkSession
+
+from slackwater.app.durations import Duration, show_ms, to_ms
+from slackwater.app.stream import App, Output, leaves
+from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.clerk import DeadLetterClerk
+from slackwater.runtime.clock import Clock, SystemClock
+from slackwater.runtime.executor import Limits, StepExecutor
+from slackwater.runtime.fingerprint import fingerprint, require_same
+from slackwater.runtime.fleet import DeployedQuery, Fleet, window_text
+from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.loop import Loop
+from slackwater.runtime.reports import Observer, QueryReport
+from slackwater.scheduling.policies import deadline
+from slackwater.scheduling.snapshot import Policy
+from slackwater.spark.frames import Template
+from slackwater.spark.pipeline import CheckedPipeline
+from slackwater.spark.sinks.base import Sink, SinkWriter
+from slackwater.spark.sinks.dead_letters import DeadLetterFiles
+from slackwater.spark.sources.base import SourceDescription, SourceReader
+from slackwater.spark.steps import StepRunner
+
+logger = logging.getLogger("slackwater")
+
+
+class Runtime:
+    """Run many window queries together on one Spark.
+
+    `journal` is the directory that makes it crash-proof (None: a temporary one, for trying out).
+    `slots` is how many steps run at once (default: Spark's parallelism). `budget` is about how long
+    a step may take; a larger backlog is worked off in slices. `dead_letters="count"` only counts
+    records that could not be used; "file" also files each with its reason.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        policy: Policy | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        slots: int | None = None,
+        budget: Duration = "250 ms",
+        prepare: bool = True,
+        durable: bool = True,
+        dead_letters: Literal["file", "count"] = "file",
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open the journal, and find out where its queries stand."""
+        if slots is not None and slots < 1:
+            raise DescriptionError(f"slots={slots}: at least one step must be able to run")
+        if dead_letters not in ("file", "count"):
+            raise DescriptionError(f"dead_letters={dead_letters!r}: use 'file' or 'count'")
+        self._spark = spark
+        self._clock = clock or SystemClock()
+        self._slots = slots or max(1, spark.sparkContext.defaultParallelism)
+        self._temporary = None
+        if journal is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="slackwater-")
+            journal = self._temporary.name
+        self.directory = Path(journal)
+        self._ledger = Ledger(self.directory, durable=durable)
+        self._blocks = BlockStore(self.directory / "blocks")
+        self._blocks.remove_orphans(_referenced_blocks(self._ledger))
+        self._runner = StepRunner(spark, self._slots, prepare=prepare)
+        self._fleet = Fleet()
+        self._sinks: dict[object, SinkWriter] = {}
+        self._templates: dict[object, Template] = {}
+        self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
+        executor = StepExecutor(
+            spark,
+            self._runner,
+            self._ledger,
+            self._blocks,
+            self._sinks,
+            self._clock,
+            limits or Limits(),
+        )
+        clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
+        self._loop = Loop(
+            fleet=self._fleet,
+            ledger=self._ledger,
+            executor=executor,
+            clerk=clerk if dead_letters == "file" else None,
+            policy=policy or deadline(),
+            clock=self._clock,
+            slots=self._slots,
+            budget_ms=to_ms(budget, "budget"),
+        )
+
+    def deploy(
+        self, app: App, name: str, *, reset: bool = False, **inputs: SourceDescription
+    ) -> list[str]:
+        """Start an app's queries over the inputs given; return the queries' names.
+
+        A query that the journal knows goes on where it was. `reset=True` forgets what it knows.
+        """
+        _check_inputs(app, name, inputs)
+        names = []
+        for output in app.outputs:
+            single = len(app.outputs) == 1
+            query = name if single else f"{name}/{output.name}"
+            self._deploy_output(output, query, inputs, reset=reset)
+            names.append(query)
+        return names
+
+    def run(
+        self,
+        *,
+        seconds: float | None = None,
+        until: Callable[[], bool] | None = None,
+    ) -> None:
+        """Run until stopped: by time, a condition, Ctrl-C, `stop()`, or the end of all inputs."""
+        self._loop.run(seconds=seconds, until=until)
+
+    def stop(self) -> None:
+        """Make `run` return after the steps that are running now; any thread may ask."""
+        self._loop.stop()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer of every committed step from now on."""
+        self._loop.observers.append(observer)
+
+    def queries(self) -> list[QueryReport]:
+        """Report how each deployed query stands."""
+        queued = self._fleet.queued(self._clock.now_ms())
+        return [self._report(query, int(queued[query.row])) for query in self._fleet.queries]
+
+    def resume(self, name: str) -> None:
+        """Let a quarantined query go on, beginning with the step that failed."""
+        query = self._named(name)
+        self._ledger.quarantine(query.number, None)
+        self._fleet.refresh(query, self._clock.now_ms())
+        self._fleet.freed(query)
+        self._loop.wake()
+
+    def refresh(self, app: App) -> None:
+        """Plan an app's steps anew, so that static tables it joins are read again."""
+        for template in self._templates.values():
+            if template.output.app == app.name:
+                self._runner.forget(template)
+
+    @property
+    def decide_ms(self) -> list[float]:
+        """Return how long the last decisions took, snapshot included."""
+        return list(self._loop.decide_ms)
+
+    def close(self) -> None:
+        """Finish, and release the journal, the sinks and the sources."""
+        self._loop.close()
+        for query in self._fleet.queries:
+            for reader in query.readers:
+                reader.close()
+        for sink in self._sinks.values():
+            sink.close()
+        self._ledger.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        """Use it as a context manager, so that it is closed whatever happens."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _deploy_output(
+        self, output: Output, name: str, inputs: dict[str, SourceDescription], *, reset: bool
+    ) -> None:
+        if any(query.state.name == name for query in self._fleet.queries):
+            raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
+        readers = [inputs[leaf.name].open(self._spark) for leaf in leaves(output.stream)]
+        try:
+            pipeline = self._pipeline(output, readers)
+            mark = fingerprint(output, pipeline, readers)
+            known = self._ledger.content.queries.get(name)
+            if known is not None and reset:
+                self._ledger.reset(name)
+                known = None
+            if known is not None:
+                require_same(name, known.fingerprint, mark)
+            state = known or self._ledger.introduce(name, mark)
+            if output.sink not in self._sinks:
+                self._sinks[output.sink] = _opened(output)
+        except BaseException:
+            for reader in readers:
+                reader.close()
+            raise
+        since = self._ledger.content.planned_since.pop(state.number, [])
+        query = DeployedQuery(
+            row=len(self._fleet.queries),
+            state=state,
+            template=self._template(output, pipeline, readers, state.number),
+            readers=tuple(readers),
+            grid=output.windows.grid(state.number),
+            lateness_ms=output.lateness_ms,
+        )
+        for index, reader in enumerate(readers):
+            saved = state.source_states[index] if index < len(state.source_states) else None
+            ranges = [piece for i, piece in since if i == index]
+            reader.restore(query.positions(index), saved, ranges)
+        if known is None:
+            self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
+        self._fleet.add(query, self._clock.now_ms())
+        if state.quarantined is not None:
+            logger.warning("%s is still quarantined: %s", name, state.quarantined)
+
+    def _pipeline(self, output: Output, readers: Sequence[SourceReader]) -> CheckedPipeline:
+        for template in self._templates.values():
+            if template.output is output and _keys(template.readers) == _keys(readers):
+                return template.pipeline
+        return CheckedPipeline(self._spark, output, readers)
+
+    def _template(
+        self,
+        output: Output,
+        pipeline: CheckedPipeline,
+        readers: Sequence[SourceReader],
+        number: int,
+    ) -> Template:
+        alone = None if pipeline.fusable else number
+        key = (id(output), _keys(readers), alone)
+        if key not in self._templates:
+            if alone is not None and not any(k[0] == id(output) for k in self._templates):  # type: ignore[index]
+                logger.warning(
+                    "%s: its transforms drop _sw_query, so its queries cannot share steps; "
+                    "keep that column (select('_sw_query', ...)) to make them faster",
+                    output.place,
+                )
+            self._templates[key] = Template(
+                len(self._templates), output, pipeline, tuple(readers), alone
+            )
+        return self._templates[key]
+
+    def _find(self, number: int) -> DeployedQuery | None:
+        return self._fleet.find(number)
+
+    def _named(self, name: str) -> DeployedQuery:
+        for query in self._fleet.queries:
+            if query.state.name == name:
+                return query
+        running = ", ".join(query.state.name for query in self._fleet.queries) or "none"
+        raise SlackwaterError(f"no query {name!r} is deployed (deployed: {running})")
+
+    def _report(self, query: DeployedQuery, queued: int) -> QueryReport:
+        state = query.state
+        windows = {window for start in state.slices for window in query.grid.windows_of(start)}
+        watermark_ms = state.watermark_ms
+        unclosed = [
+            w for w in windows if watermark_ms is None or w + query.grid.size_ms > watermark_ms
+        ]
+        return QueryReport(
+            name=state.name,
+            window=window_text(query, show_ms),
+            watermark_ms=watermark_ms,
+            deadline_ms=None if watermark_ms is None else query.grid.next_end(watermark_ms),
+            queued=queued,
+            open_windows=len(unclosed),
+            state_rows=state.rows_held,
+            records=state.counters.records,
+            rejected=state.counters.rejected,
+            too_late_rows=state.counters.too_late_rows,
+            panes=state.counters.panes,
+            rows_out=state.counters.rows_out,
+            quarantined=state.quarantined,
+            rebuilt_because=tuple(self._runner.why_rebuilt(query.template)),
+        )
+
+
+def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
+    return tuple(
+        (type(reader), reader.fusion_key, reader.watermark, reader.max_ahead_ms)
+        for reader in readers
+    )
+
+
+def _opened(output: Output) -> SinkWriter:
+    if not isinstance(output.sink, Sink):
+        raise DescriptionError(
+            f"{output.place}: to({output.sink!r}) is not a sink; "
+            "use parquet(path), console(), memory() or callback(function)"
+        )
+    return output.sink.open()
+
+
+def _check_inputs(app: App, name: str, inputs: dict[str, SourceDescription]) -> None:
+    place = f"deploy({app.name!r}, {name!r})"
+    if not name:
+        raise DescriptionError(f"{place}: give the deployment a name")
+    if not app.outputs:
+        raise DescriptionError(f"{place}: the app has no output; end a stream with .to(sink)")
+    missing = [wanted for wanted in app.inputs if wanted not in inputs]
+    if missing:
+        raise DescriptionError(f"{place}: give its input, {missing[0]}=...")
+    for given, source in inputs.items():
+        if given not in app.inputs:
+            wanted = ", ".join(app.inputs)
+            raise DescriptionError(f"{place}: {given}=... is not an input of the app ({wanted})")
+        if not isinstance(source, SourceDescription):
+            raise DescriptionError(
+                f"{place}: {given}={source!r} is not a source; use generator(...), files(...), ..."
+            )
+
+
+def _referenced_blocks(ledger: Ledger) -> set[str]:
+    return {
+        block.path
+        for state in ledger.content.queries.values()
+        for held in state.slices.values()
+        for block in held.blocks
+    }
+
+

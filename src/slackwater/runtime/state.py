@@ -1,0 +1,138 @@
+"""A query's durable state, and the changes that steps make to it.
+
+A change is applied in the same way when a step commits and when a journal is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.progress.watermarks import PartitionId, Watermarks
+from slackwater.spark.sources.base import Range
+
+PlannedRange = tuple[int, Range]  # (input of the query, what it reads there)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Name a file that holds state rows of one slice, outside the driver."""
+
+    path: str  # relative to the state directory
+    rows: int
+
+
+@dataclass(frozen=True)
+class SliceState:
+    """Hold the state rows of one slice: small ones here, large ones in files."""
+
+    chunks: tuple[pa.Table, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def rows_held(self) -> int:
+        """Count the rows in the driver."""
+        return sum(chunk.num_rows for chunk in self.chunks)
+
+    def plus(self, *, chunk: pa.Table | None = None, block: Block | None = None) -> SliceState:
+        """Return this state with more rows."""
+        chunks = self.chunks if chunk is None else (*self.chunks, chunk)
+        return SliceState(chunks, self.blocks if block is None else (*self.blocks, block))
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Count what became of a query's records, since it was first deployed."""
+
+    records: int = 0
+    rejected: int = 0
+    too_late_rows: int = 0
+    panes: int = 0
+    rows_out: int = 0
+
+    def plus(self, other: Counters) -> Counters:
+        """Return the sum of both."""
+        return Counters(
+            self.records + other.records,
+            self.rejected + other.rejected,
+            self.too_late_rows + other.too_late_rows,
+            self.panes + other.panes,
+            self.rows_out + other.rows_out,
+        )
+
+
+@dataclass(frozen=True)
+class QueryChange:
+    """Say what one committed step changes in one query."""
+
+    query: int
+    positions: Mapping[PartitionId, int]
+    watermarks: Watermarks
+    fired: Mapping[int, int]  # window start -> panes emitted so far
+    windows_gone_until_ms: int | None  # windows that start here or earlier are over
+    slices_gone: tuple[int, ...]
+    added: Mapping[int, pa.Table]  # slice -> rows for the driver to keep
+    blocks: Mapping[int, Block]  # slice -> rows kept in a file
+    counted: Counters
+
+
+@dataclass
+class QueryState:
+    """Hold everything about a query that must survive a crash."""
+
+    number: int
+    name: str
+    fingerprint: dict[str, Any]
+    positions: dict[PartitionId, int] = field(default_factory=dict)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    panes: dict[int, int] = field(default_factory=dict)
+    slices: dict[int, SliceState] = field(default_factory=dict)
+    pending: tuple[PlannedRange, ...] | None = None
+    counters: Counters = field(default_factory=Counters)
+    quarantined: str | None = None
+    source_states: list[Any] = field(default_factory=list)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Return how far event time has come."""
+        return self.watermarks.current_ms
+
+    @property
+    def records_read(self) -> int:
+        """Count the records read in all."""
+        return self.counters.records
+
+    @property
+    def rows_held(self) -> int:
+        """Count the state rows in the driver."""
+        return sum(state.rows_held for state in self.slices.values())
+
+    def apply(self, change: QueryChange) -> tuple[Block, ...]:
+        """Take in a committed step; return the files that nothing needs any more."""
+        self.positions.update(change.positions)
+        self.watermarks = change.watermarks
+        self.panes.update(change.fired)
+        until_ms = change.windows_gone_until_ms
+        if until_ms is not None:
+            self.panes = {start: n for start, n in self.panes.items() if start > until_ms}
+        for start, table in change.added.items():
+            self.slices[start] = self.slices.get(start, SliceState()).plus(chunk=table)
+        for start, block in change.blocks.items():
+            self.slices[start] = self.slices.get(start, SliceState()).plus(block=block)
+        gone = [self.slices.pop(start, SliceState()) for start in change.slices_gone]
+        self.counters = self.counters.plus(change.counted)
+        self.pending = None
+        return tuple(block for state in gone for block in state.blocks)
+
+    def captured(self) -> QueryState:
+        """Return a copy that later changes leave alone (tables are shared; they never change)."""
+        return replace(
+            self,
+            positions=dict(self.positions),
+            panes=dict(self.panes),
+            slices=dict(self.slices),
+            source_states=list(self.source_states),
+        )

@@ -1,0 +1,210 @@
+"""The DataFrame of a step: ranges in, partials or rows per slice out, statistics beside them.
+
+Statistics (records, delays, highest event time) are taken before the transforms, per query and
+partition, and leave the same job in rows of their own: a filter must not hold back event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.stream import Output
+from slackwater.app.watermarks import FromSource, Punctuated
+from slackwater.spark.pipeline import CheckedPipeline, through, visible_columns
+from slackwater.spark.sources.base import (
+    ARRIVAL,
+    MALFORMED,
+    OFFSET,
+    PARTITION,
+    QUERY,
+    LateBoundReader,
+    SourceReader,
+)
+
+SLICE = "_sw_slice"
+ROWS = "_sw_rows"
+STATISTICS = "_sw_statistics"
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Describe what queries share so that one step can serve them all.
+
+    `query` is the number of its only query where the pipeline drops the query's number.
+    """
+
+    index: int
+    output: Output
+    pipeline: CheckedPipeline
+    readers: tuple[SourceReader, ...]  # of one of its queries; the others' differ in parameters only
+    query: int | None = None
+
+    @property
+    def aggregates(self) -> dict[str, Aggregate]:
+        """Return the output's aggregates, bound to the types of their columns."""
+        return self.pipeline.aggregates
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Tell whether a window's state is its rows (`apply`) rather than partial aggregates."""
+        return self.output.function is not None
+
+    @property
+    def state_columns(self) -> list[str]:
+        """Name the columns of a slice's state, without the query and slice themselves."""
+        if self.keeps_rows:
+            return [field.name for field in self.pipeline.columns.fields]
+        partials = (
+            partial.column
+            for name, aggregate in self.aggregates.items()
+            for partial in aggregate.partials(name)
+        )
+        return [*self.output.by, ROWS, *partials]
+
+    def samples_statistics(self, index: int) -> bool:
+        """Tell whether a sample of an input's records is enough (its time comes from the source)."""
+        reader = self.readers[index]
+        return reader.trusted and isinstance(reader.watermark, FromSource)
+
+
+def step_frame(
+    template: Template, rows: Sequence[DataFrame], measured: Sequence[DataFrame]
+) -> DataFrame:
+    """Build a step: `rows` of each input through the pipeline, statistics from `measured`."""
+    visible = (
+        frame.where(_valid(reader)).selectExpr(*visible_columns(reader))
+        if not reader.trusted
+        else frame.selectExpr(*visible_columns(reader))
+        for frame, reader in zip(rows, template.readers, strict=True)
+    )
+    stream = sliced(template, through(template.output.stream, visible, template.output.place))
+    if template.keeps_rows:
+        main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
+    else:
+        partials = [
+            F.expr(partial.sql).alias(partial.column)
+            for name, aggregate in template.aggregates.items()
+            for partial in aggregate.partials(name)
+        ]
+        grouped = stream.groupBy(QUERY, SLICE, *_quoted(template.output.by))
+        main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials)
+    nothing = ["NULL"] * len(template.state_columns)
+    result = main.selectExpr(
+        QUERY, SLICE, *_quoted(template.state_columns), f"NULL AS {STATISTICS}"
+    )
+    for index, (frame, reader) in enumerate(zip(measured, template.readers, strict=True)):
+        result = result.union(
+            frame.groupBy(QUERY, PARTITION)
+            .agg(F.expr(_statistics(index, reader)).alias(STATISTICS))
+            .selectExpr(QUERY, "NULL", *nothing, STATISTICS)
+        )
+    return result
+
+
+def sliced(template: Template, stream: DataFrame) -> DataFrame:
+    """Add the slice that each row belongs to, and drop rows that no window holds."""
+    windows = template.output.windows
+    query = QUERY if template.query is None else f"{template.query}"
+    expression = windows.slice_sql(f"unix_millis(`{template.pipeline.event_time}`)", query)
+    columns = ["*", f"{expression} AS {SLICE}"]
+    if template.query is not None:
+        columns.append(f"{template.query} AS {QUERY}")
+    frame = stream.selectExpr(*columns)
+    return frame.where(f"{SLICE} IS NOT NULL") if windows.grid(0).has_gaps else frame
+
+
+def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFrame:
+    """List the records that have no usable event time, with the reason."""
+    time = f"`{reader.event_time}`"
+    reason = (
+        f"CASE WHEN {MALFORMED} IS NOT NULL THEN 'malformed' "
+        f"WHEN {time} IS NULL THEN 'no event time' ELSE 'ahead of time' END"
+    )
+    columns = ", ".join(f"`{field.name}`" for field in reader.schema.fields)
+    return rows.where(f"NOT ({_valid(reader)})").selectExpr(
+        QUERY,
+        f"{index} AS input",
+        PARTITION,
+        OFFSET,
+        f"{time} AS event_time",
+        f"timestamp_millis({ARRIVAL}) AS arrival",
+        f"{reason} AS reason",
+        f"coalesce({MALFORMED}, to_json(struct({columns}))) AS record",
+    )
+
+
+def too_late_frame(
+    template: Template, rows: Sequence[DataFrame], forgotten_until_ms: dict[int, int]
+) -> DataFrame:
+    """List the rows all of whose windows had ended by a moment given for each query."""
+    place_columns = [PARTITION, OFFSET, ARRIVAL]
+    visible = (
+        frame.where(_valid(reader)).selectExpr(*visible_columns(reader), *place_columns)
+        for frame, reader in zip(rows, template.readers, strict=True)
+    )
+    stream = sliced(template, through(template.output.stream, visible, template.output.place))
+    kept = [column if column in stream.columns else "NULL" for column in place_columns]
+    bounds = " ".join(f"WHEN {query} THEN {ms}L" for query, ms in forgotten_until_ms.items())
+    query = QUERY if template.query is None else f"{template.query}"
+    last_end = template.output.windows.last_end_sql(SLICE, query)
+    columns = ", ".join(_quoted(field.name for field in template.pipeline.columns.fields))
+    return stream.where(f"{last_end} <= CASE {QUERY} {bounds} END").selectExpr(
+        QUERY,
+        "CAST(NULL AS INT) AS input",
+        f"CAST({kept[0]} AS INT) AS {PARTITION}",
+        f"CAST({kept[1]} AS BIGINT) AS {OFFSET}",
+        f"`{template.pipeline.event_time}` AS event_time",
+        f"timestamp_millis(CAST({kept[2]} AS BIGINT)) AS arrival",
+        "'too late' AS reason",
+        f"to_json(struct({columns})) AS record",
+    )
+
+
+def entry_rows(
+    reader: LateBoundReader, specification: DataFrame, index: int, *, sampled: bool = False
+) -> DataFrame:
+    """Turn the specification of one input into its records."""
+    entries = specification.selectExpr(
+        f"explode(from_json(s{index}, 'array<{reader.entry_type}>')) AS r"
+    )
+    return reader.expand_sampled(entries) if sampled else reader.expand(entries)
+
+
+def _valid(reader: SourceReader) -> str:
+    if reader.trusted:
+        return "TRUE"
+    time = f"`{reader.event_time}`"
+    return (
+        f"{MALFORMED} IS NULL AND {time} IS NOT NULL "
+        f"AND unix_millis({time}) <= {ARRIVAL} + {reader.max_ahead_ms}L"
+    )
+
+
+def _statistics(index: int, reader: SourceReader) -> str:
+    """Write the statistics of one query's partition as one SQL aggregate: a JSON object."""
+    valid, time = _valid(reader), f"unix_millis(`{reader.event_time}`)"
+    delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
+    newest = f"max(struct({time} AS t, {ARRIVAL} AS a)) FILTER (WHERE {valid})"
+    announced = "CAST(NULL AS BIGINT)"
+    if isinstance(reader.watermark, Punctuated):
+        announced = f"unix_millis(CAST({reader.watermark.expression} AS TIMESTAMP))"
+        newest = (
+            f"max(struct({announced} AS t, {ARRIVAL} AS a)) "
+            f"FILTER (WHERE {valid} AND {announced} IS NOT NULL)"
+        )
+    return (
+        f"to_json(named_struct('input', {index}, 'partition', first({PARTITION}), "
+        f"'records', count(1), 'rejected', count_if(NOT ({valid})), 'newest', {newest}, "
+        f"'delays', count(1) FILTER (WHERE {valid}), "
+        f"'delay_sum', sum({delay}) FILTER (WHERE {valid}), "
+        f"'delay_squares', sum({delay} * {delay}) FILTER (WHERE {valid})))"
+    )
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]

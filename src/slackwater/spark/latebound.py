@@ -1,0 +1,70 @@
+"""A one-row input that can be changed between runs of the same planned DataFrame.
+
+Spark serialises a parallelised collection's partition, and so the Java array inside its row, anew
+into each job's task. Changing that array in place before a run gives the *same physical plan* other
+input, which saves building, analysing and planning it: most of what a small job costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+_FIELD = '{{"name":"s{index}","type":"string","nullable":false,"metadata":{{}}}}'
+
+
+def classic_jvm(spark: SparkSession) -> Any | None:
+    """Return the driver's JVM, or None on Spark Connect, where plans cannot be late-bound."""
+    if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
+        return None
+    return spark.sparkContext._jvm
+
+
+class SpecificationCells:
+    """Hold the specification of a prepared plan: one row of strings, changed before each run."""
+
+    def __init__(self, spark: SparkSession, width: int) -> None:
+        """Make a frame with columns s0, s1, ... in one partition."""
+        context = spark.sparkContext
+        jvm: Any = context._jvm
+        self._cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
+        self.bind(["[]"] * width)
+        rows = jvm.java.util.ArrayList()
+        rows.add(jvm.org.apache.spark.sql.RowFactory.create(self._cells))
+        rdd = context._jsc.parallelize(rows, 1)
+        self.rdd_id = int(rdd.id())
+        schema = _string_schema(spark, width)
+        self.frame = DataFrame(spark._jsparkSession.createDataFrame(rdd, schema), spark).coalesce(1)
+
+    def bind(self, specifications: Sequence[str]) -> None:
+        """Change what the next run reads. Never while a run is going on."""
+        for index, text in enumerate(specifications):
+            self._cells[index] = text
+
+
+def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> DataFrame:
+    """Make an ordinary specification frame, one partition per row, for a plan that is run once."""
+    width = len(rows[0])
+    ddl = ", ".join(f"s{index} string" for index in range(width))
+    if classic_jvm(spark) is None:
+        return spark.createDataFrame([tuple(row) for row in rows], ddl).repartition(len(rows))
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    java_rows = jvm.java.util.ArrayList()
+    for row in rows:
+        cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
+        for index, text in enumerate(row):
+            cells[index] = text
+        java_rows.add(jvm.org.apache.spark.sql.RowFactory.create(cells))
+    rdd = context._jsc.parallelize(java_rows, len(rows))
+    frame = DataFrame(
+        spark._jsparkSession.createDataFrame(rdd, _string_schema(spark, width)), spark
+    )
+    return frame.coalesce(1) if len(rows) == 1 else frame
+
+
+def _string_schema(spark: SparkSession, width: int) -> Any:
+    fields = ",".join(_FIELD.format(index=index) for index in range(width))
+    return spark._jsparkSession.parseDataType(f'{{"type":"struct","fields":[{fields}]}}')

@@ -1,0 +1,218 @@
+"""A description applied to DataFrames: transforms, and the checks that need a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType, VariantType
+
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.stream import (
+    RESERVED_NAMES,
+    Node,
+    Output,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+)
+from slackwater.errors import DescriptionError
+from slackwater.spark.latebound import classic_jvm
+from slackwater.spark.sources.base import QUERY, SourceReader
+
+# Logical nodes that give other rows when the same input is cut into other steps.
+_STATEFUL = {
+    "Aggregate": "an aggregation",
+    "Distinct": "distinct",
+    "Deduplicate": "dropDuplicates",
+    "Window": "a window function",
+    "GlobalLimit": "limit",
+    "LocalLimit": "limit",
+    "Tail": "tail",
+    "Offset": "offset",
+    "Sort": "a sort",
+    "Intersect": "intersect",
+    "Except": "except",
+    "Pivot": "pivot",
+    "FlatMapGroupsInPandas": "applyInPandas",
+    "FlatMapGroupsInArrow": "applyInArrow",
+    "FlatMapCoGroupsInPandas": "a cogroup",
+}
+# Which side of a join with a static table may be the stream.
+_STREAM_SIDE = {
+    "Inner": {"left", "right"},
+    "Cross": {"left", "right"},
+    "LeftOuter": {"left"},
+    "RightOuter": {"right"},
+    "LeftSemi": {"left"},
+    "LeftAnti": {"left"},
+}
+
+
+def visible_columns(reader: SourceReader) -> list[str]:
+    """List, as SQL, what a transform sees: the source's own columns and the query's number."""
+    return [f"`{field.name}`" for field in reader.schema.fields] + [QUERY]
+
+
+def through(node: Node, frames: Iterator[DataFrame], place: str) -> DataFrame:
+    """Pass input frames, in the order of `leaves`, through the transforms of a stream."""
+    match node:
+        case SourceNode():
+            return next(frames)
+        case TransformNode(parent=parent, function=function):
+            before = through(parent, frames, place)
+            try:
+                after = function(before)
+            except AnalysisException as error:
+                raise DescriptionError(
+                    f"{place}: a transform does not fit its input "
+                    f"({', '.join(before.columns)}): {_first_line(error)}"
+                ) from error
+            if not isinstance(after, DataFrame):
+                raise DescriptionError(
+                    f"{place}: a transform returned {type(after).__name__}; return the DataFrame"
+                )
+            return after
+        case UnionNode(left=left, right=right):
+            one, two = through(left, frames, place), through(right, frames, place)
+            if set(one.columns) != set(two.columns):
+                odd = sorted(set(one.columns) ^ set(two.columns))
+                raise DescriptionError(
+                    f"{place}: union of streams with different columns: only one side has "
+                    f"{', '.join(odd)}; select the same columns on both sides"
+                )
+            return one.unionByName(two)
+
+
+class CheckedPipeline:
+    """Hold what is known of an output once the schemas of its inputs are."""
+
+    def __init__(self, spark: SparkSession, output: Output, readers: Sequence[SourceReader]) -> None:
+        """Run the description over empty input and refuse what cannot work, by name and remedy."""
+        self._output = output
+        empty = (_empty(spark, reader) for reader in readers)
+        stream = through(output.stream, iter(empty), output.place)
+        if classic_jvm(spark) is not None:
+            _require_stateless(stream._jdf.queryExecution().analyzed(), output.place)
+        self.fusable = QUERY in stream.columns
+        self.event_time = _event_time(output, readers, stream)
+        self.columns = StructType([f for f in stream.schema.fields if f.name != QUERY])
+        self.aggregates = self._bind_aggregates(stream)
+        self._check_result(spark)
+
+    def _check_result(self, spark: SparkSession) -> None:
+        output = self._output
+        types = {field.name: field.dataType for field in self.columns.fields}
+        for key in output.by:
+            _check_key(key, types, output.place)
+        if output.function is not None:
+            rows = spark.createDataFrame([], self.columns)
+            try:
+                result = output.function(rows)
+            except AnalysisException as error:
+                raise DescriptionError(
+                    f"{output.place}: apply(...) does not fit the window's columns "
+                    f"({', '.join(types)}): {_first_line(error)}"
+                ) from error
+            _check_result_names(result.columns, output.place)
+
+    def _bind_aggregates(self, stream: DataFrame) -> dict[str, Aggregate]:
+        bound: dict[str, Aggregate] = {}
+        for name, aggregate in self._output.aggregates.items():
+            place = f"{self._output.place}, aggregate({name}=...)"
+            if aggregate.column is None:
+                bound[name] = aggregate
+                continue
+            try:
+                argument = stream.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
+            except AnalysisException as error:
+                raise DescriptionError(
+                    f"{place}: {aggregate.column!r} is not among the columns "
+                    f"({', '.join(self.columns.names)}) nor an expression over them: "
+                    f"{_first_line(error)}"
+                ) from error
+            bound[name] = aggregate.over(argument.simpleString(), place)
+        return bound
+
+
+def _empty(spark: SparkSession, reader: SourceReader) -> DataFrame:
+    schema = StructType(list(reader.schema.fields)).add(QUERY, "integer", nullable=False)
+    return spark.createDataFrame([], schema)
+
+
+def _event_time(output: Output, readers: Sequence[SourceReader], stream: DataFrame) -> str:
+    names = sorted({reader.event_time for reader in readers})
+    if len(names) > 1:
+        raise DescriptionError(
+            f"{output.place}: its inputs call their event time {' and '.join(names)}; "
+            "give it the same name in all of them"
+        )
+    if names[0] not in stream.columns:
+        raise DescriptionError(
+            f"{output.place}: the transforms drop the event time {names[0]!r}; "
+            f"keep it in the select (left are: {', '.join(stream.columns)})"
+        )
+    if not isinstance(stream.schema[names[0]].dataType, TimestampType):
+        raise DescriptionError(
+            f"{output.place}: the event time {names[0]!r} is "
+            f"{stream.schema[names[0]].dataType.simpleString()}, not a timestamp; cast it"
+        )
+    return names[0]
+
+
+def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
+    if key not in types:
+        raise DescriptionError(
+            f"{place}: by={key!r} is not among the columns: {', '.join(sorted(types))}"
+        )
+    if isinstance(types[key], ArrayType | MapType | StructType | VariantType):
+        raise DescriptionError(
+            f"{place}: by={key!r} is {types[key].simpleString()}, which cannot be a key; "
+            "select its parts as columns first"
+        )
+
+
+def _check_result_names(names: Sequence[str], place: str) -> None:
+    for name in names:
+        if name in RESERVED_NAMES:
+            raise DescriptionError(
+                f"{place}: apply(...) returns a column {name!r}, a name that Slackwater puts on "
+                "every pane; rename it"
+            )
+
+
+def _require_stateless(plan: Any, place: str) -> bool:
+    """Refuse operators over the stream whose result depends on how it is cut into steps."""
+    children = [plan.children().apply(index) for index in range(plan.children().size())]
+    name = str(plan.getClass().getSimpleName())
+    if not children:
+        attributes = plan.output()
+        return any(attributes.apply(i).name() == QUERY for i in range(attributes.size()))
+    streaming = [_require_stateless(child, place) for child in children]
+    if not any(streaming):
+        return False
+    if name in _STATEFUL:
+        raise DescriptionError(
+            f"{place}: a transform uses {_STATEFUL[name]}, whose result depends on which rows are "
+            "read together; do it per window, with .window(...).aggregate(...) or .apply(...)"
+        )
+    if name == "Join":
+        kind = str(plan.joinType().getClass().getSimpleName()).removesuffix("$")
+        if all(streaming):
+            raise DescriptionError(
+                f"{place}: a transform joins the stream with itself; do it per window, with "
+                ".window(...).apply(...)"
+            )
+        side = "left" if streaming[0] else "right"
+        if side not in _STREAM_SIDE.get(kind, set()):
+            raise DescriptionError(
+                f"{place}: a transform joins the stream on the {side} of a {kind} join, which would "
+                "repeat unmatched rows of the static table in each step; turn the join round"
+            )
+    return True
+
+
+def _first_line(error: AnalysisException) -> str:
+    return str(error).strip().splitlines()[0]

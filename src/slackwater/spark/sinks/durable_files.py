@@ -1,0 +1,136 @@
+"""Local files that are whole or absent: replaced atomically, durable, by one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import weakref
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from slackwater.errors import DescriptionError, SinkError
+
+TEMPORARY = "_tmp-"  # Spark, pandas and pyarrow pass over names that begin with an underscore
+_LOCK = "_slackwater.lock"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_GONE = "put the directory back (it is not made again: a disk may be unmounted), then resume"
+_REMEDIES = {
+    errno.ENOSPC: "free space on that disk, then resume",
+    errno.EDQUOT: "free space within this user's quota, then resume",
+    errno.EACCES: "let this user write there, then resume",
+    errno.EPERM: "let this user write there, then resume",
+    errno.EROFS: "mount that disk for writing, then resume",
+    errno.ENOENT: _GONE,
+    errno.ENOTDIR: _GONE,
+    errno.EMFILE: "raise the limit of open files (ulimit -n), then resume",
+}
+
+
+def local_directory(path: str | os.PathLike[str], field: str) -> Path:
+    """Turn what a user wrote (a path or a `file:` URI) into an absolute path.
+
+    >>> local_directory("file:///data/my%20out", "parquet(path)")
+    PosixPath('/data/my out')
+    """
+    text = os.fspath(path)
+    scheme = _SCHEME.match(text)
+    if text.startswith("file:"):
+        uri = urlsplit(text)
+        if uri.netloc not in ("", "localhost"):
+            raise DescriptionError(
+                f"{field}={text!r} names another machine: write file:///directory"
+            )
+        text = unquote(uri.path)
+    elif scheme:
+        raise DescriptionError(
+            f"{field}={text!r} is on {scheme.group(1)}: only directories of a mounted file system "
+            "are supported, given as a path or as file:///directory"
+        )
+    if not text:
+        raise DescriptionError(f"{field}={os.fspath(path)!r} names no directory: write its path")
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+@contextlib.contextmanager
+def as_sink_error(place: Path) -> Iterator[None]:
+    """Turn failures of the file system into a SinkError that says where, why and what to do."""
+    try:
+        yield
+    except OSError as failure:
+        reason = failure.strerror or str(failure)
+        remedy = _REMEDIES.get(failure.errno or 0, "mend the disk, then resume")
+        raise SinkError(f"cannot write {place}: {reason}: {remedy}") from failure
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory whose name survives a power failure."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_directory(made.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: Path, chunks: Iterable[Any]) -> None:
+    """Put a whole, durable file in the place of `path`; `sync_directory` makes its name durable."""
+    temporary = path.with_name(TEMPORARY + path.name)
+    try:
+        with open(temporary, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what a writer that was killed has left unfinished."""
+    for leftover in directory.glob(TEMPORARY + "*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
+
+
+class DirectoryLock:
+    """Keep a directory to one writer; the lock goes with the process, however that ends."""
+
+    def __init__(self, directory: Path) -> None:
+        handle = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failure:
+            os.close(handle)
+            if failure.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise SinkError(
+                f"{directory} is being written by another runtime: stop that one, or write to "
+                "another directory (queries of one runtime may share a directory)"
+            ) from None
+        self._release = weakref.finalize(self, os.close, handle)
+
+    @property
+    def held(self) -> bool:
+        """Tell whether the lock has not been released yet."""
+        return self._release.alive
+
+    def release(self) -> None:
+        """Let others write; a second call does nothing."""
+        self._release()

@@ -1,0 +1,146 @@
+"""Tables of panes: which panes they hold, which are the last, which columns an output has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.errors import SinkError
+from slackwater.spark.sinks.base import PANE_COLUMNS, PANE_FIELDS
+
+IDENTITY = ("query", "window_start", "pane")
+PaneKey = tuple[str, int, int]  # query, window start in microseconds, pane
+_US_UTC = pa.timestamp("us", tz="UTC")
+_REMEMBERED_PANES = 250_000
+
+
+def last_panes(table: pa.Table) -> pa.Table:
+    """Keep the rows of the highest pane of each (query, window_start), in their order."""
+    if not table.num_rows:
+        return table
+    query = pc.index_in(table["query"], pc.unique(table["query"])).to_numpy()
+    start = table["window_start"].cast(pa.int64()).to_numpy()
+    order = np.lexsort((start, query))
+    query, start, pane = query[order], start[order], table["pane"].to_numpy()[order]
+    changes = (query[1:] != query[:-1]) | (start[1:] != start[:-1])
+    firsts = np.flatnonzero(np.concatenate(([True], changes)))
+    highest = np.maximum.reduceat(pane, firsts)
+    keep = np.empty(len(pane), dtype=bool)
+    keep[order] = pane == np.repeat(highest, np.diff(np.append(firsts, len(pane))))
+    return table.filter(pa.array(keep))
+
+
+def pane_keys(table: pa.Table) -> set[PaneKey]:
+    """Name the panes that a table holds rows of."""
+    identities = table.select(IDENTITY)
+    return set(_keys(identities.group_by(list(IDENTITY), use_threads=False).aggregate([])))
+
+
+def _keys(table: pa.Table) -> Iterable[PaneKey]:
+    starts = table["window_start"].cast(pa.int64())
+    return zip(
+        table["query"].to_pylist(), starts.to_pylist(), table["pane"].to_pylist(), strict=True
+    )
+
+
+class RecentPanes:
+    """Remember which panes were written: those found at opening for good, of newer ones the latest.
+
+    A pane is sent again when its commit was not seen: after a crash, or at the retry of a step.
+    """
+
+    def __init__(
+        self, found: Iterable[PaneKey] = (), remember: int | None = _REMEMBERED_PANES
+    ) -> None:
+        self._found = frozenset(found)
+        self._remember = remember
+        self._written: dict[PaneKey, None] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, key: PaneKey) -> bool:
+        return key in self._found or key in self._written
+
+    def leave_out(self, panes: pa.Table) -> tuple[pa.Table, set[PaneKey]]:
+        """Return the rows of panes not written yet, and the names of those panes."""
+        keys = pane_keys(panes)
+        with self._lock:
+            fresh = {key for key in keys if key not in self}
+        if len(fresh) < len(keys):
+            panes = panes.filter(pa.array([key in fresh for key in _keys(panes)], pa.bool_()))
+        return panes, fresh
+
+    def add(self, keys: Iterable[PaneKey]) -> None:
+        """Remember panes that have been written."""
+        with self._lock:
+            self._written.update(dict.fromkeys(keys))
+            while self._remember is not None and len(self._written) > self._remember:
+                del self._written[next(iter(self._written))]
+
+
+class PaneColumns:
+    """Hold an output to one set of columns: those it has, or else those of its first panes."""
+
+    def __init__(self, place: str, existing: pa.Schema | None = None) -> None:
+        self._place = place
+        self._schema = None if existing is None else self._stored(existing)
+        self._lock = threading.Lock()
+
+    def conform(self, panes: pa.Table) -> pa.Table:
+        """Return the panes with the output's columns, or say how theirs differ."""
+        schema = self.conform_schema(panes.schema)
+        try:
+            return panes.select(schema.names).cast(schema)
+        except ValueError as failure:
+            raise SinkError(
+                f"panes do not fit the columns of {self._place}: {failure}: cast that column"
+            ) from failure
+
+    def conform_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the output's columns, or say how these differ."""
+        stored = self._stored(schema)
+        with self._lock:
+            if self._schema is None:
+                self._schema = stored
+        here = {field.name: field.type for field in self._schema}
+        new = {field.name: field.type for field in stored}
+        differences = [
+            *(f"no column {name!r}" for name in here if name not in new),
+            *(f"a new column {name!r}" for name in new if name not in here),
+            *(
+                f"column {name!r} of type {new[name]} instead of {here[name]}"
+                for name in here
+                if name in new and new[name] != here[name]
+            ),
+        ]
+        if differences:
+            raise SinkError(
+                f"panes have other columns than those in {self._place}: {', '.join(differences)}: "
+                "write outputs with different columns to different places"
+            )
+        return self._schema
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        missing = [name for name in PANE_COLUMNS if name not in schema.names]
+        if missing or len(set(schema.names)) < len(schema.names):
+            what = f"lack the columns {missing}" if missing else "have a column name twice"
+            raise SinkError(
+                f"rows for {self._place} {what} (columns: {schema.names}): every row of a pane "
+                f"begins with {list(PANE_COLUMNS)}, and keys and values have names of their own"
+            )
+        values = [field for field in schema if field.name not in PANE_COLUMNS]
+        return pa.schema([*PANE_FIELDS, *(pa.field(v.name, _plain(v.type)) for v in values)])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Give the type that every reader understands in the place of those only Arrow has."""
+    if pa.types.is_timestamp(kind):
+        return _US_UTC if kind.tz else pa.timestamp("us")
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind

@@ -1,0 +1,7 @@
+"""Test window queries with a manual clock and scripted events, without sleeping."""
+
+from slackwater.testing.clock import ManualClock
+from slackwater.testing.running import run_app
+from slackwater.testing.script import Script, scripted
+
+__all__ = ["ManualClock", "Script", "run_app", "scripted"]

@@ -1,0 +1,226 @@
+"""What every sink holds to, whatever it writes to."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from slackwater.errors import SinkError
+from slackwater.spark.sinks.base import Sink
+from slackwater.spark.sinks.callback import callback
+from slackwater.spark.sinks.console import console
+from slackwater.spark.sinks.memory import MemorySink, memory
+from slackwater.spark.sinks.pane_tables import PaneKey, _keys
+from slackwater.spark.sinks.parquet import parquet, read_panes
+
+Make = Callable[..., pa.Table]
+
+
+class Trial(ABC):
+    """One sink, and what its readers see: rows of each pane."""
+
+    sink: Sink
+
+    @abstractmethod
+    def rows_seen(self) -> Counter[PaneKey]: ...
+
+
+class FallibleTrial(Trial):
+    """A sink that can fail, and be mended."""
+
+    @abstractmethod
+    def break_it(self) -> None: ...
+
+    @abstractmethod
+    def mend_it(self) -> None: ...
+
+
+class ParquetTrial(FallibleTrial):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.sink = parquet(path, roll_writes=3)
+
+    def rows_seen(self) -> Counter[PaneKey]:
+        return Counter(_keys(read_panes(self._path)))
+
+    def break_it(self) -> None:
+        self._path.rename(self._path.with_name("away"))
+        self._path.touch()
+
+    def mend_it(self) -> None:
+        self._path.unlink()
+        self._path.with_name("away").rename(self._path)
+
+
+class MemoryTrial(Trial):
+    sink: MemorySink
+
+    def __init__(self) -> None:
+        self.sink = memory()
+
+    def rows_seen(self) -> Counter[PaneKey]:
+        return Counter(_keys(self.sink.table()))
+
+
+class CallbackTrial(FallibleTrial):
+    def __init__(self) -> None:
+        self._broken = False
+        self._seen: Counter[PaneKey] = Counter()
+        self.sink = callback(self._take)
+
+    def _take(self, panes: pa.Table) -> None:
+        if self._broken:
+            raise RuntimeError("no line")
+        self._seen.update(_keys(panes))
+
+    def rows_seen(self) -> Counter[PaneKey]:
+        return self._seen
+
+    def break_it(self) -> None:
+        self._broken = True
+
+    def mend_it(self) -> None:
+        self._broken = False
+
+
+class ConsoleTrial(FallibleTrial):
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._patch = capsys, monkeypatch
+        self._printed = ""
+        self.sink = console(rows=10_000)
+
+    def rows_seen(self) -> Counter[PaneKey]:
+        self._printed += self._capsys.readouterr().out
+        lines = [line.split() for line in self._printed.splitlines()]
+        rows = [line for line in lines if line[0] != "query"]
+        return Counter((query, _us(start), int(pane)) for query, start, _, pane, *_ in rows)
+
+    def break_it(self) -> None:
+        def fail(*_: object) -> None:
+            raise BrokenPipeError(32, "Broken pipe")
+
+        self._patch.setattr("slackwater.spark.sinks.console.Console.print", fail)
+
+    def mend_it(self) -> None:
+        self._patch.undo()
+
+
+def _us(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000) * 1_000
+
+
+@pytest.fixture(params=["parquet", "callback", "console"])
+def fallible(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> FallibleTrial:
+    trials: dict[str, Callable[[], FallibleTrial]] = {
+        "parquet": lambda: ParquetTrial(tmp_path / "out"),
+        "callback": CallbackTrial,
+        "console": lambda: ConsoleTrial(capsys, monkeypatch),
+    }
+    return trials[request.param]()
+
+
+@pytest.fixture(params=["parquet", "memory", "callback", "console"])
+def trial(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Trial:
+    trials: dict[str, Callable[[], Trial]] = {
+        "parquet": lambda: ParquetTrial(tmp_path / "out"),
+        "memory": MemoryTrial,
+        "callback": CallbackTrial,
+        "console": lambda: ConsoleTrial(capsys, monkeypatch),
+    }
+    return trials[request.param]()
+
+
+def test_all_panes_of_a_write_are_seen_with_all_their_rows(trial: Trial, make_panes: Make) -> None:
+    panes = [make_panes("ads", 0), make_panes("shop", 0, rows=2), make_panes("ads", 1, rows=3)]
+    writer = trial.sink.open()
+    writer.write(pa.concat_tables(panes), 0)
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables(panes)))
+    writer.close()
+
+
+def test_a_pane_sent_again_is_seen_once_whatever_the_lane(trial: Trial, make_panes: Make) -> None:
+    first, second = make_panes("ads", 0), make_panes("ads", 1)
+    writer = trial.sink.open()
+    writer.write(first, 0)
+    writer.write(first, 0)
+    writer.write(pa.concat_tables([second, first]), 1)
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables([first, second])))
+    writer.close()
+
+
+def test_a_later_pane_of_a_window_is_another_pane(trial: Trial, make_panes: Make) -> None:
+    panes = [make_panes("ads", 0, pane=number) for number in range(3)]
+    writer = trial.sink.open()
+    for pane in panes:
+        writer.write(pane, 0)
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables(panes)))
+    writer.close()
+
+
+def test_no_rows_are_no_trouble(trial: Trial, make_panes: Make) -> None:
+    writer = trial.sink.open()
+    writer.write(make_panes().slice(0, 0), 0)
+    assert not trial.rows_seen()
+    writer.write(make_panes(), 0)
+    assert trial.rows_seen().total() == 5
+    writer.close()
+
+
+def test_a_failed_write_shows_nothing_and_works_once_mended(
+    fallible: FallibleTrial, make_panes: Make
+) -> None:
+    before, failed, after = (make_panes("ads", window) for window in range(3))
+    writer = fallible.sink.open()
+    writer.write(before, 0)
+    fallible.rows_seen()
+    fallible.break_it()
+    with pytest.raises(SinkError, match=r"resume|use another sink") as caught:
+        writer.write(failed, 0)
+    assert caught.value.__cause__ is not None
+    fallible.mend_it()
+    assert fallible.rows_seen() == Counter(_keys(before))
+    writer.write(after, 0)
+    assert fallible.rows_seen() == Counter(_keys(pa.concat_tables([before, after])))
+    writer.write(failed, 1)
+    assert fallible.rows_seen() == Counter(_keys(pa.concat_tables([before, failed, after])))
+    writer.close()
+
+
+def test_lanes_write_at_the_same_time(trial: Trial, make_panes: Make) -> None:
+    panes = {lane: [make_panes(f"q{lane}", w) for w in range(20)] for lane in range(4)}
+    writer = trial.sink.open()
+    failures: list[BaseException] = []
+
+    def write(lane: int) -> None:
+        try:
+            for pane in panes[lane]:
+                writer.write(pane, lane)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=write, args=(lane,)) for lane in panes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert not failures
+    everything = pa.concat_tables([pane for lane in panes.values() for pane in lane])
+    assert trial.rows_seen() == Counter(_keys(everything))
