@@ -24,7 +24,9 @@ class Closing:
     firings: tuple[Firing, ...]
     panes: Mapping[int, int]  # window start -> panes emitted so far, of windows still kept
     forgotten: frozenset[int]  # slices that no window needs any more
-    too_late: frozenset[int]  # slices of this step's rows that came after every window was forgotten
+    too_late: frozenset[
+        int
+    ]  # slices of this step's rows that came after every window was forgotten
 
 
 def close_windows(

@@ -51,7 +51,9 @@ class DeadLetterClerk:
         return True
 
     def _next_duties(self) -> list[DeadLetterDuty]:
-        waiting = [duty for duty in self._ledger.open_duties() if self._find(duty.query) is not None]
+        waiting = [
+            duty for duty in self._ledger.open_duties() if self._find(duty.query) is not None
+        ]
         return waiting[:MOST_PER_BATCH]
 
     def _fetch(self, duties: Sequence[DeadLetterDuty]) -> list[pa.Table]:
@@ -67,9 +69,7 @@ class DeadLetterClerk:
                 tables += self._fetch_group(template, group)
         return tables
 
-    def _fetch_group(
-        self, template: Template, duties: Sequence[DeadLetterDuty]
-    ) -> list[pa.Table]:
+    def _fetch_group(self, template: Template, duties: Sequence[DeadLetterDuty]) -> list[pa.Table]:
         tables = []
         rejected = [duty for duty in duties if duty.rejected]
         if rejected:

@@ -79,9 +79,7 @@ class StepExecutor:
         pieces = step.pieces
         outcome = None
         if pieces:
-            outcome = self._runner.run(
-                step.template, pieces, slot, parallelism=step.parallelism
-            )
+            outcome = self._runner.run(step.template, pieces, slot, parallelism=step.parallelism)
         run_ms = watch.lap_ms()
         advances = self._advance(step, outcome)
         windows = [window for advance in advances for window in advance.windows]

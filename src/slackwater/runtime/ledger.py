@@ -142,7 +142,9 @@ class Ledger:
             "dead": [[duty.query, int(duty.rejected), duty.forgotten_until_ms] for duty in duties],
         }
         kept = tagged_rows(
-            (change.query, start, rows) for change in changes for start, rows in change.added.items()
+            (change.query, start, rows)
+            for change in changes
+            for start, rows in change.added.items()
         )
         payload = b"" if kept is None else pack_rows(kept)
         obsolete: list[Block] = []
@@ -325,9 +327,7 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
             )
 
 
-def _replay_commit(
-    content: LedgerContent, index: dict[int, QueryState], record: Record
-) -> None:
+def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record: Record) -> None:
     header = record.header
     cut = rows_by_slice(unpack_rows(record.payload))
     for query, rejected, until_ms in header["dead"]:

@@ -255,12 +255,12 @@ class Loop:
         except JournalError:
             raise
         except Exception as error:
-            logger.error("dead letters could not be filed and wait in the journal: %s", _brief(error))
+            logger.error(
+                "dead letters could not be filed and wait in the journal: %s", _brief(error)
+            )
 
 
-def _widened(
-    fleet: FleetSnapshot, steps: tuple[StepChoice, ...]
-) -> list[tuple[StepChoice, int]]:
+def _widened(fleet: FleetSnapshot, steps: tuple[StepChoice, ...]) -> list[tuple[StepChoice, int]]:
     """Let a step with far more to read than its limit use the slots that would stay idle."""
     spare = fleet.free_slots - len(steps)
     if not spare or not steps:

@@ -328,5 +328,3 @@ def _referenced_blocks(ledger: Ledger) -> set[str]:
         for held in state.slices.values()
         for block in held.blocks
     }
-
-

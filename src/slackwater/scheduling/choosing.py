@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from slackwater.scheduling.snapshot import FleetSnapshot, StepChoice
 
 
-def ordered(fleet: FleetSnapshot, among: NDArray[np.bool_], *keys: NDArray[np.generic]) -> list[int]:
+def ordered(
+    fleet: FleetSnapshot, among: NDArray[np.bool_], *keys: NDArray[np.generic]
+) -> list[int]:
     """List the rows of a snapshot that qualify, by the keys given (most important first)."""
     rows = np.flatnonzero(among)
     order = np.lexsort((fleet.query[rows], *(key[rows] for key in reversed(keys))))

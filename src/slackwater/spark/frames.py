@@ -41,7 +41,9 @@ class Template:
     index: int
     output: Output
     pipeline: CheckedPipeline
-    readers: tuple[SourceReader, ...]  # of one of its queries; the others' differ in parameters only
+    readers: tuple[
+        SourceReader, ...
+    ]  # of one of its queries; the others' differ in parameters only
     query: int | None = None
 
     @property
@@ -189,17 +191,15 @@ def _statistics(index: int, reader: SourceReader) -> str:
     """Write the statistics of one query's partition as one SQL aggregate: a JSON object."""
     valid, time = _valid(reader), f"unix_millis(`{reader.event_time}`)"
     delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
-    newest = f"max(struct({time} AS t, {ARRIVAL} AS a)) FILTER (WHERE {valid})"
-    announced = "CAST(NULL AS BIGINT)"
+    told, holds = time, valid
     if isinstance(reader.watermark, Punctuated):
-        announced = f"unix_millis(CAST({reader.watermark.expression} AS TIMESTAMP))"
-        newest = (
-            f"max(struct({announced} AS t, {ARRIVAL} AS a)) "
-            f"FILTER (WHERE {valid} AND {announced} IS NOT NULL)"
-        )
+        told = f"unix_millis(CAST({reader.watermark.expression} AS TIMESTAMP))"
+        holds = f"{valid} AND {told} IS NOT NULL"
     return (
         f"to_json(named_struct('input', {index}, 'partition', first({PARTITION}), "
-        f"'records', count(1), 'rejected', count_if(NOT ({valid})), 'newest', {newest}, "
+        f"'records', count(1), 'rejected', count_if(NOT ({valid})), "
+        f"'newest', max({told}) FILTER (WHERE {holds}), "
+        f"'newest_arrival', max_by({ARRIVAL}, {told}) FILTER (WHERE {holds}), "
         f"'delays', count(1) FILTER (WHERE {valid}), "
         f"'delay_sum', sum({delay}) FILTER (WHERE {valid}), "
         f"'delay_squares', sum({delay} * {delay}) FILTER (WHERE {valid})))"

@@ -89,7 +89,9 @@ def through(node: Node, frames: Iterator[DataFrame], place: str) -> DataFrame:
 class CheckedPipeline:
     """Hold what is known of an output once the schemas of its inputs are."""
 
-    def __init__(self, spark: SparkSession, output: Output, readers: Sequence[SourceReader]) -> None:
+    def __init__(
+        self, spark: SparkSession, output: Output, readers: Sequence[SourceReader]
+    ) -> None:
         """Run the description over empty input and refuse what cannot work, by name and remedy."""
         self._output = output
         empty = (_empty(spark, reader) for reader in readers)

@@ -111,7 +111,9 @@ def _walk_physical(node: Any, reasons: list[str], specification_rdd: int) -> Non
 def _reads_specification(node: Any, specification_rdd: int) -> bool:
     if _simple_name(node) in {"RDDScanExec", "ExternalRDDScanExec"}:
         return _descends_from(node.rdd(), specification_rdd)
-    return any(_reads_specification(child, specification_rdd) for child in _elements(node.children()))
+    return any(
+        _reads_specification(child, specification_rdd) for child in _elements(node.children())
+    )
 
 
 def _descends_from(rdd: Any, ancestor: int) -> bool:

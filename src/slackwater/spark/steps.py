@@ -83,7 +83,7 @@ class StepRunner:
         self._spark = spark
         self._prepare = prepare and classic_jvm(spark) is not None
         self._lanes = [_Lane() for _ in range(slots)]
-        self._unsafe: dict[Template, list[str]] = {}
+        self._verdicts: dict[Template, list[str]] = {}  # empty: safe
         self._lock = threading.Lock()
 
     def prepare(self, template: Template, slot: int) -> None:
@@ -93,10 +93,10 @@ class StepRunner:
 
     def why_rebuilt(self, template: Template) -> list[str]:
         """Say why a template's steps are rebuilt; empty where they are prepared."""
-        if template in self._unsafe:
-            return self._unsafe[template]
         late_bound = all(isinstance(reader, LateBoundReader) for reader in template.readers)
-        return [] if late_bound else ["its source needs a scan of its own"]
+        if not late_bound:
+            return ["its source needs a scan of its own"]
+        return self._verdicts.get(template, []) if self._prepare else ["prepare=False"]
 
     def run(
         self, template: Template, pieces: Sequence[Piece], slot: int, *, parallelism: int = 1
@@ -138,29 +138,34 @@ class StepRunner:
 
     def _may_prepare(self, template: Template) -> bool:
         late_bound = all(isinstance(reader, LateBoundReader) for reader in template.readers)
-        return self._prepare and late_bound and template not in self._unsafe
+        return self._prepare and late_bound and not self._verdicts.get(template)
 
     def _plan(self, template: Template, slot: int) -> _PreparedPlan | None:
         lane = self._lanes[slot]
         if template not in lane.plans:
             cells = SpecificationCells(self._spark, len(template.readers))
             frame = _late_bound_frame(template, cells.frame).coalesce(1)
-            reasons = unsafe_reasons(frame, cells.rdd_id)
+            reasons = self._verdict(template, frame, cells)
             if reasons:
-                with self._lock:
-                    known = template in self._unsafe
-                    self._unsafe[template] = reasons
-                if not known:
-                    logger.info(
-                        "%s is rebuilt for each step: %s", template.output.place, "; ".join(reasons)
-                    )
                 return None
             lane.plans[template] = _PreparedPlan(cells, frame)
         return lane.plans[template]
 
-    def _rebuilt(
-        self, template: Template, pieces: Sequence[Piece], parallelism: int
-    ) -> DataFrame:
+    def _verdict(
+        self, template: Template, frame: DataFrame, cells: SpecificationCells
+    ) -> list[str]:
+        """Find out once per template why it may not be prepared."""
+        with self._lock:
+            if template not in self._verdicts:
+                reasons = unsafe_reasons(frame, cells.rdd_id)
+                self._verdicts[template] = reasons
+                if reasons:
+                    logger.info(
+                        "%s is rebuilt for each step: %s", template.output.place, "; ".join(reasons)
+                    )
+            return self._verdicts[template]
+
+    def _rebuilt(self, template: Template, pieces: Sequence[Piece], parallelism: int) -> DataFrame:
         if _fits(template, pieces) and all(
             isinstance(reader, LateBoundReader) for reader in template.readers
         ):
@@ -251,15 +256,14 @@ def _read_statistics(table: pa.Table) -> Iterator[PartitionStatistics]:
     queries = table[QUERY].to_pylist()
     for query, text in zip(queries, table[STATISTICS].to_pylist(), strict=True):
         cell = json.loads(text)  # an aggregate that is null is left out
-        newest = cell.get("newest", {})
         yield PartitionStatistics(
             query=query,
             input=cell["input"],
             partition=cell["partition"],
             records=cell["records"],
             rejected=cell["rejected"],
-            newest_ms=newest.get("t"),
-            newest_arrival_ms=newest.get("a"),
+            newest_ms=cell.get("newest"),
+            newest_arrival_ms=cell.get("newest_arrival"),
             delays=cell["delays"],
             delay_sum_ms=cell.get("delay_sum", 0.0),
             delay_squares_ms2=cell.get("delay_squares", 0.0),

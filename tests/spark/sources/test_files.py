@@ -279,6 +279,20 @@ def test_files_stay_known_while_their_directory_is_away(tmp_path: Path) -> None:
     assert reader.state()["read"] == ["a.json"]
 
 
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_files_taken_away_while_being_listed_are_passed_over(tmp_path: Path, kind: str) -> None:
+    reader = follow(tmp_path, format=kind)
+    write(tmp_path / "a", line(1))
+    measured = reader._directory.measure
+
+    def remove_then_measure(path: Path, size: int) -> int:
+        path.unlink()
+        return measured(path, size)
+
+    reader._directory.measure = remove_then_measure
+    assert reader.plan({0: 0}, 0, 100)[0].until == 0
+
+
 def test_a_journal_that_names_too_few_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="goes on at file number 3"):
         follow(tmp_path).restore({0: 3}, None, [])

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from slackwater.errors import DescriptionError
+from slackwater.spark.latebound import SpecificationCells
+from slackwater.spark.safety import unsafe_reasons
 from slackwater.spark.sources.base import (
     ARRIVAL,
     MALFORMED,
@@ -221,6 +223,22 @@ def test_the_plan_has_no_exchange(spark: SparkSession) -> None:
     plan = cast(Any, frame)._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in plan
     assert plan.count("from_json(StructField(ts") == 1
+
+
+@pytest.mark.spark
+def test_a_prepared_plan_is_safe_and_reads_what_is_bound(spark: SparkSession) -> None:
+    cells = SpecificationCells(spark, 1)
+    entries = cells.frame.selectExpr(f"explode(from_json(s0, 'array<{ENTRY_TYPE}>')) AS r")
+    frame = Lines().expand(entries)
+    assert unsafe_reasons(frame, cells.rdd_id) == []
+    for step in range(3):
+        lines = [f'{{"v":{step}}}', f"garbage {step}"]
+        cells.bind([json.dumps([inline_entry(step, 0, [block(0, 0, lines)])])])
+        rows = frame.select(QUERY, "v", MALFORMED).toArrow().to_pylist()
+        assert [tuple(row.values()) for row in rows] == [
+            (step, step, None),
+            (step, None, f"garbage {step}"),
+        ]
 
 
 @pytest.mark.spark

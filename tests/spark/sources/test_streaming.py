@@ -70,7 +70,7 @@ def drain(reader: LandingReader, position: int, now_ms: float) -> list[Range]:
 def test_a_stream_stopped_and_started_again_gives_every_record_once(
     spark: SparkSession, places: tuple[Path, Path]
 ) -> None:
-    source, landing = places
+    source, _ = places
     put(source / "a.json", [1, 2])
     put(source / "b.json", [3])
     with running(spark, describe(*places)) as (reader, query):

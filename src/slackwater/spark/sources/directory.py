@@ -77,7 +77,12 @@ class Directory:
         found = sorted(self._list())
         taken = found[:_FILES_PER_LOOK] if self.follow else found
         for _, path, size, arrival_ms in taken:
-            records = self.measure(self.root / path, size)
+            try:
+                records = self.measure(self.root / path, size)
+            except FileNotFoundError:
+                continue  # taken away again since it was listed
+            except OSError as error:
+                raise vanished(str(self.root / path), error) from error
             self._seen.add(path)
             if records:
                 self._files.append(FoundFile(path, size, arrival_ms, records))
@@ -199,8 +204,8 @@ def require_unchanged(root: str, file: FoundFile) -> str:
 def vanished(path: str, error: OSError) -> SourceError:
     """Say that a file cannot be read any more."""
     return SourceError(
-        f"{path} was found but cannot be read now ({error.strerror}): put it back until its query "
-        "has committed it, then resume; archive files only after that"
+        f"{path} was found but cannot be read now ({error.strerror}): make it readable until "
+        "its query has committed it, then resume; archive files only after that"
     )
 
 

@@ -159,6 +159,8 @@ class ParquetReader(FilesReader):
     def _measure(self, path: Path, size: int) -> int:
         try:
             footer = pq.read_metadata(path)
+        except FileNotFoundError:
+            raise
         except (pa.ArrowException, OSError) as error:
             raise SourceError(
                 f"{path} is not a complete Parquet file ({error}): take it out of the directory, "

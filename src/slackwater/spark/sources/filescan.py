@@ -1,7 +1,8 @@
 """Spark scans over named files: one scan serves the files of many queries.
 
-A literal map from a file's address to the queries that want it tells which record is whose; with 1,
-8 and 80 files it took less time than a broadcast join, or than a union of one scan per query.
+A literal map from a file's address to the queries that want it tells which record is whose. A union
+of one scan per query is dearer from a few queries on, for each scan is built and planned; a
+broadcast join does as well with few files and is dearer with many.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -158,6 +159,19 @@ class GeneratorReader(LateBoundReader):
     def available_one(self, now_ms: float) -> int:
         """Count the records of all partitions that have arrived by now, since offset 0."""
         return sum(stream.arrived(now_ms) for stream in self._streams)
+
+    def split(self, piece: Range, parts: int) -> list[Range]:
+        """Cut a range of offsets into equal parts."""
+        size = max(1, -(-piece.events // parts))
+        return [
+            replace(
+                piece,
+                first=first,
+                until=min(first + size, piece.until),
+                events=min(size, piece.until - first),
+            )
+            for first in range(piece.first, piece.until, size)
+        ]
 
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
         """Write one range as a specification entry."""

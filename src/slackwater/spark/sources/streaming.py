@@ -141,6 +141,7 @@ class LandingReader(ParquetReader):
         self._ends = not _ENDING_TRIGGERS.isdisjoint(trigger)
         self._ended = False
         self._closed = False
+        self._failure: Exception | None = None
         self._batch_in_hand = threading.Lock()
         self._directory.before_look = self._check_stream
         writer = stream.writeStream.foreachBatch(self._land)
@@ -175,8 +176,9 @@ class LandingReader(ParquetReader):
             return
         error = self._query.exception()
         if error is not None:
+            cause = self._failure or error
             raise SourceError(
-                f"the stream that lands in {self._landing} failed: {_message(error)}; mend it, "
+                f"the stream that lands in {self._landing} failed: {_message(cause)}; mend it, "
                 "then resume the query"
             )
         if not self._ends:
@@ -188,15 +190,24 @@ class LandingReader(ParquetReader):
 
     def _land(self, batch: DataFrame, number: int) -> None:
         with self._batch_in_hand:
-            final = self._landing / "data" / f"batch-{number:010d}"
-            if final.exists():
-                return
-            written = self._landing / f"_batch-{number}-tmp"
-            batch.write.mode("overwrite").parquet(f"file://{written}")
-            for path in (*written.iterdir(), written):
-                _make_durable(path)
-            written.rename(final)
-            _make_durable(final.parent)
+            try:
+                land_batch(self._landing, batch, number)
+            except Exception as error:
+                self._failure = error  # Spark's own report hides it in a trace of both languages
+                raise
+
+
+def land_batch(landing: Path, batch: DataFrame, number: int) -> None:
+    """Make a batch exist, whole and durable, unless it does already."""
+    final = landing / "data" / f"batch-{number:010d}"
+    if final.exists():
+        return
+    written = landing / f"_batch-{number}-tmp"
+    batch.write.mode("overwrite").parquet(f"file://{written}")
+    for path in (*written.iterdir(), written):
+        _make_durable(path)
+    written.rename(final)
+    _make_durable(final.parent)
 
 
 def _make_durable(path: Path) -> None:
@@ -207,5 +218,5 @@ def _make_durable(path: Path) -> None:
         os.close(descriptor)
 
 
-def _message(error: PySparkException) -> str:
+def _message(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
