@@ -24,16 +24,12 @@ class JournalVersionError(JournalError):
 
 
 class IncompatibleQueryError(JournalError):
-    """Report a redeployed query that cannot continue from its journaled state: undo the change, or reset it."""
+    """Report a query that cannot continue from its journaled state: undo the change, or reset it."""
 
 
 class SinkError(SlackwaterError):
-    """Report a sink that did not take its panes: mend it (space, permissions) and resume the query."""
+    """Report a sink that did not take its panes: mend it (space, rights) and resume the query."""
 
 
 class SourceError(SlackwaterError):
     """Report input that cannot be read: mend the source and resume the query."""
-
-
-class EnvironmentNeeded(SlackwaterError):
-    """Report something missing on this machine: install what the message names."""

@@ -18,7 +18,8 @@ def test_a_sweep_is_announced_for_the_very_moment_it_happens(delay: DelayDistrib
     for deadline_ms in range(START_MS + 1_000, START_MS + 30_000, 370):
         swept_ms = watermarks.sweep_arrival_ms(deadline_ms)
         now, before = watermarks.at(swept_ms), watermarks.at(swept_ms - 1)
-        assert now is not None and now >= deadline_ms
+        assert now is not None
+        assert now >= deadline_ms
         assert before is None or before < deadline_ms
 
 

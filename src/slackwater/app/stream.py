@@ -1,4 +1,4 @@
-"""What users write: an App, its streams, and the outputs made from them. A description, no execution."""
+"""What users write: an App, its streams, and their outputs. A description, no execution."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Node = SourceNode | TransformNode | UnionNode
 
 
 def leaves(node: Node) -> Iterator[SourceNode]:
-    """List the inputs of a stream, left to right; an input used twice is listed (and read) twice."""
+    """List the inputs of a stream, left to right; one used twice is listed (and read) twice."""
     match node:
         case SourceNode():
             yield node
@@ -178,7 +178,7 @@ class WindowedStream:
             if not isinstance(aggregate, Aggregate):
                 raise DescriptionError(
                     f"aggregate({name}={aggregate!r}): give one of count, sum, mean, min, max, "
-                    "variance, stddev, approx_distinct, approx_quantile; for anything else use apply"
+                    "variance, stddev, approx_distinct, approx_quantile; for all else use apply"
                 )
         _check_names((*self._by, *aggregates), "aggregate")
         return Result(self._app, self._node, self._windows, self._by, aggregates, None)

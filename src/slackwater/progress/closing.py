@@ -42,7 +42,7 @@ def close_windows(
     """Decide what fires when the watermark moves from `before_ms` to `after_ms`.
 
     `held` are the slices with state from earlier steps, `arrived` those this step brought rows for.
-    A row is too late if all its windows were forgotten *before* the step: steps are the unit of time.
+    A row is too late if all its windows were forgotten *before* the step: time moves in steps.
     """
     too_late = frozenset(
         s for s in arrived if _past(grid.last_window_of(s) + grid.size_ms + lateness_ms, before_ms)

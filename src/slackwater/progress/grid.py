@@ -1,8 +1,8 @@
 """The arithmetic of tumbling and sliding windows, cut into slices that windows share.
 
-A sliding window need not hold every event several times. Between two neighbouring edges (a start or
-an end of some window) all events belong to the same windows, so state is kept once per *slice* and a
-window is a run of slices. With windows of 5 s every 3 s:
+A sliding window need not hold every event several times. Between two neighbouring edges (a start
+or an end of some window) all events belong to the same windows, so state is kept once per *slice*
+and a window is a run of slices. With windows of 5 s every 3 s:
 
     windows   [0..........5)
                      [3..........8)

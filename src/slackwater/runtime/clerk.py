@@ -1,4 +1,4 @@
-"""File dead letters off the critical path: fetch the records that steps counted but could not use."""
+"""File dead letters off the critical path: the records that steps counted but could not use."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def require_same(name: str, journaled: dict[str, Any], deployed: dict[str, Any])
             f"query {name!r} cannot continue from its journaled state: "
             + "; ".join(differences)
             + ". Undo the change, deploy it under another name, or give up the old state with "
-            f"deploy(..., reset=True)"
+            "deploy(..., reset=True)"
         )
 
 

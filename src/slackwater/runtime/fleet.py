@@ -1,4 +1,4 @@
-"""All deployed queries as columns, so that a snapshot of a thousand takes a fraction of a millisecond."""
+"""All deployed queries as columns, so that a snapshot of a thousand takes next to no time."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Fleet:
         )
 
     def next_arrival_ms(self, now_ms: float, cycle_ms: float) -> float:
-        """Return when to look for new input: when sources say, or after a cycle where one cannot."""
+        """Return when to look for input: when sources say, or after a cycle where one cannot."""
         if not all(kind.foresees for kind in self._readers):
             return now_ms + cycle_ms
         arrivals = [

@@ -1,4 +1,4 @@
-"""From the state of closing windows to the rows of their panes, for all queries of a step at once."""
+"""From the state of closing windows to the rows of their panes, for a whole step at once."""
 
 from __future__ import annotations
 

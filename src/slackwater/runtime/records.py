@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,10 @@ def rows_by_slice(table: pa.Table | None) -> dict[int, dict[int, pa.Table]]:
     if (np.diff(order) != 1).any():
         table, queries, slices = table.take(order), queries[order], slices[order]
     edges = np.flatnonzero(np.diff(queries) | np.diff(slices)) + 1
-    bounds = [0, *edges.tolist(), len(queries)]
+    bounds = pairwise([0, *edges.tolist(), len(queries)])
     state = table.drop_columns([QUERY, SLICE]).combine_chunks()
     cut: dict[int, dict[int, pa.Table]] = {}
-    for first, until in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, until in bounds:
         cut.setdefault(int(queries[first]), {})[int(slices[first])] = state.slice(
             first, until - first
         )
@@ -163,7 +164,7 @@ def rows_by_slice(table: pa.Table | None) -> dict[int, dict[int, pa.Table]]:
 
 
 def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table | None:
-    """Put tables per (query, slice) together, with the columns that say which; all share a schema."""
+    """Put tables per (query, slice) together, with columns that say which; all share a schema."""
     tagged = []
     for query, start, table in parts:
         count = table.num_rows

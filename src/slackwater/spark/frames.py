@@ -69,7 +69,7 @@ class Template:
         return [*self.output.by, ROWS, *partials]
 
     def samples_statistics(self, index: int) -> bool:
-        """Tell whether a sample of an input's records is enough (its time comes from the source)."""
+        """Tell whether a sample of an input's records is enough (the source tells its time)."""
         reader = self.readers[index]
         return reader.trusted and isinstance(reader.watermark, FromSource)
 

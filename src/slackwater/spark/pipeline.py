@@ -210,8 +210,8 @@ def _require_stateless(plan: Any, place: str) -> bool:
         side = "left" if streaming[0] else "right"
         if side not in _STREAM_SIDE.get(kind, set()):
             raise DescriptionError(
-                f"{place}: a transform joins the stream on the {side} of a {kind} join, which would "
-                "repeat unmatched rows of the static table in each step; turn the join round"
+                f"{place}: a transform joins the stream on the {side} of a {kind} join, which "
+                "would repeat unmatched rows of the static table in each step; turn the join round"
             )
     return True
 

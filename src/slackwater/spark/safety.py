@@ -1,8 +1,9 @@
 """Whether a physical plan may be run again with other input: a matter of correctness.
 
-Running a physical plan again recomputes scans and stateless operators, but reuses whatever a node
-kept from its first run. So a plan is prepared only if every node in it is known to keep nothing that
-depends on the late-bound input; everything else is rebuilt for each step: slower, always right.
+Running a physical plan again recomputes scans and stateless operators, but reuses whatever a
+node kept from its first run. So a plan is prepared only if every node in it is known to keep
+nothing that depends on the late-bound input; all else is rebuilt for each step: slower, always
+right.
 """
 
 from __future__ import annotations

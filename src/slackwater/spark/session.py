@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +24,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(master: str = "local[*]", **settings: str) -> SparkSession:
@@ -31,10 +34,20 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("slackwater")
-    for key, value in SETTINGS.items():
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    for key, value in {**SETTINGS, **given, **_quiet_logging(given)}.items():
         builder = builder.config(key, value)
-    for name, value in settings.items():
-        builder = builder.config(name.replace("_", "."), value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _quiet_logging(settings: Mapping[str, str]) -> dict[str, str]:
+    """Keep warnings of Spark's start off the console, unless the user configures its logging."""
+    options = settings.get(_JAVA_OPTIONS, "")
+    configured = Path(os.environ.get("SPARK_CONF_DIR", "")) / "log4j2.properties"
+    started = SparkSession.getActiveSession() is not None  # too late, and Spark would say so
+    if started or "log4j" in options or ("SPARK_CONF_DIR" in os.environ and configured.exists()):
+        return {}
+    file = Path(__file__).with_name("log4j2.properties").as_uri()
+    return {_JAVA_OPTIONS: f"{options} -Dlog4j2.configurationFile={file}".strip()}

@@ -132,7 +132,7 @@ class StepRunner:
         return too_late_frame(template, rows, forgotten_until_ms).toArrow()
 
     def forget(self, template: Template) -> None:
-        """Drop a template's plans, so that the next step makes them anew (static tables included)."""
+        """Drop a template's plans, so that the next step makes them anew, static tables included."""
         for lane in self._lanes:
             lane.plans.pop(template, None)
 

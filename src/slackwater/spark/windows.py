@@ -57,7 +57,8 @@ def window_frame(
 def pane_frame(template: Template, state: DataFrame, pane: PaneValues) -> DataFrame:
     """Compute a window's result as one batch over its state."""
     if template.output.function is not None:
-        return template.output.function(state).selectExpr(*pane.expressions(), "*")
+        result: DataFrame = template.output.function(state)
+        return result.selectExpr(*pane.expressions(), "*")
     merges = [
         F.expr(merge)
         for name, aggregate in template.aggregates.items()

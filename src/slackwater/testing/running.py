@@ -26,6 +26,6 @@ def run_app(
         if script.ended_ms is None:
             script.end()
     with Runtime(spark, **settings) as running:
-        running.deploy(app, name, **inputs)
+        running.deploy(app, name, reset=False, **inputs)
         running.run()
         return running.queries()

@@ -30,7 +30,7 @@ class PaneId:
 
 
 class SinkWriter(ABC):
-    """Take panes for the runtime. Lanes are writers' threads: one lane is never used by two at once."""
+    """Take panes for the runtime. Lanes are its threads: one lane is never used by two at once."""
 
     @abstractmethod
     def write(self, panes: pa.Table, lane: int) -> None:
@@ -40,9 +40,11 @@ class SinkWriter(ABC):
         when they are committed. Raises SinkError, with nothing visible, where that failed.
         """
 
-    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> None:
-        """Write one pane too large for the driver, from a DataFrame with all columns."""
-        self.write(frame.toArrow(), lane)
+    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
+        """Write one pane too large for the driver, from a DataFrame with all columns; count rows."""
+        panes = frame.toArrow()
+        self.write(panes, lane)
+        return int(panes.num_rows)
 
     def close(self) -> None:  # noqa: B027 (most writers hold nothing)
         """Release what the writer holds."""

@@ -141,7 +141,7 @@ class ParquetWriter(SinkWriter):
             # durable yet, nor that of a write whose own call failed just here.
             sync_directory(self._directory)
 
-    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> None:
+    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
         """Let Spark write one large pane into a file of its own, and publish that.
 
         Executors must see the directory under the same path. What the frame's own computation
@@ -165,6 +165,9 @@ class ParquetWriter(SinkWriter):
                 finally:
                     shutil.rmtree(staging, ignore_errors=True)
             sync_directory(self._directory)
+            if target.exists():
+                return int(pq.read_metadata(target).num_rows)
+            return 0  # it stands in an ordinary file already
 
     def close(self) -> None:
         """Let another writer have the directory."""

@@ -1,4 +1,4 @@
-"""What every source offers: partitions of numbered records, read in ranges, many queries in one scan."""
+"""What every source offers: partitions of numbered records, read in ranges, many in one scan."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SYSTEM_COLUMNS = (QUERY, PARTITION, OFFSET, ARRIVAL, MALFORMED)
 
 @dataclass(frozen=True)
 class Range:
-    """Name the records `first <= offset < until` of one partition, and what holds once they are read.
+    """Name the records `first <= offset < until` of a partition, and what holds once they are read.
 
-    `watermark_ms` is the source's own watermark after these records (None: it has none, or none yet).
-    `idle` says that the source confirms there is no more, and has not been for its idle timeout.
+    `watermark_ms` is the source's own watermark after these records (None: none, or none yet).
+    `idle` says that the source confirms there is no more, and was none for its idle timeout.
     `detail` is whatever the source needs to read exactly these records again (JSON values only).
     `events` is how many records the range holds (offsets may count files).
     """
@@ -76,10 +76,11 @@ class SourceReader(ABC):
 
     @abstractmethod
     def plan(self, positions: Mapping[int, int], now_ms: float, max_events: int) -> list[Range]:
-        """Plan what to read next from `positions`: all that has arrived by now, at most `max_events`.
+        """Plan what to read next from `positions`: what has arrived by now, at most `max_events`.
 
-        Return one range for every partition, an empty one (`first == until`) where there is nothing,
-        so that watermarks and idleness are told too. At least one record is planned if there is any.
+        Return one range for every partition, an empty one (`first == until`) where there is
+        nothing, so that watermarks and idleness are told too. Plan at least one record if there
+        is any.
         """
 
     @abstractmethod
@@ -87,15 +88,15 @@ class SourceReader(ABC):
         """Tell when the oldest record that is not yet read arrived; None where there is none."""
 
     def split(self, piece: Range, parts: int) -> list[Range]:
-        """Cut a range into about `parts` that tasks can read side by side; by default it stays whole."""
+        """Cut a range into about `parts` that tasks can read side by side; by default, do not."""
         return [piece]
 
     def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
-        """Tell when the first source watermark `>= deadline_ms` arrives; None where nobody can know."""
+        """Tell when the first source watermark `>= deadline_ms` arrives; None if nobody can know."""
         return None
 
     def next_arrival_ms(self, now_ms: float) -> float | None:
-        """Tell when something next arrives, for a source that foresees; None: nothing more will."""
+        """Tell when something next arrives, for a source that foresees; None: nothing will."""
         return None
 
     def finished(self, positions: Mapping[int, int], now_ms: float) -> bool:
@@ -116,7 +117,7 @@ class SourceReader(ABC):
 
 
 class LateBoundReader(SourceReader):
-    """A reader whose rows are pure expressions over a specification, so that its plans can be prepared."""
+    """A reader whose rows are expressions over a specification, so that plans can be prepared."""
 
     # The DDL type of one specification entry, always with `query int`, such as
     # "struct<query:int,partition:int,first:bigint,until:bigint>".
@@ -134,7 +135,7 @@ class LateBoundReader(SourceReader):
         """
 
     def expand_sampled(self, entries: DataFrame) -> DataFrame:
-        """Turn entries into a fixed share of their rows, for delay statistics; all of them by default."""
+        """Turn entries into a fixed share of their rows, for delay statistics; all by default."""
         return self.expand(entries)
 
     def suits(self, ranges: Sequence[tuple[int, Range]]) -> bool:

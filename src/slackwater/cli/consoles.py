@@ -1,0 +1,66 @@
+"""Where the commands write: results to stdout, problems to stderr."""
+
+from __future__ import annotations
+
+import logging
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.text import Text
+
+output = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+logger = logging.getLogger("slackwater")
+
+
+def show_logs(*, verbose: bool) -> logging.Handler:
+    """Show Slackwater's own log messages; return the handler that does."""
+    handler = RichHandler(console=errors, show_time=False, show_path=False, markup=False)
+    handler.setLevel(logging.INFO if verbose else logging.WARNING)
+    if verbose:
+        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    return handler
+
+
+def hide_logs(handler: logging.Handler) -> None:
+    """Undo `show_logs`."""
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def print_error(message: str) -> None:
+    """Print a problem as one red line."""
+    line = " ".join(message.split())
+    errors.print(Text.assemble(("error: ", "bold red"), (line, "red")), soft_wrap=True)
+
+
+def print_note(message: str) -> None:
+    """Print something to know that is not a result."""
+    output.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True)
+
+
+def show_time(moment_ms: float) -> str:
+    """Write a moment within the day, UTC.
+
+    >>> show_time(3_723_042)
+    '01:02:03.042'
+    """
+    seconds, ms = divmod(int(moment_ms), 1_000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours % 24:02d}:{minute:02d}:{second:02d}.{ms:03d}"
+
+
+def show_span(span_ms: float) -> str:
+    """Write a span of time in the unit that people would choose.
+
+    >>> show_span(84.2), show_span(1_234), show_span(90_000)
+    ('84 ms', '1.23 s', '90.0 s')
+    """
+    if abs(span_ms) < 1_000:
+        return f"{span_ms:.0f} ms"
+    seconds = span_ms / 1_000
+    return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.1f} s"

@@ -1,0 +1,101 @@
+"""Start Spark for a command, without its noise on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from slackwater.cli.consoles import output, print_note
+from slackwater.errors import EnvironmentNeeded
+from slackwater.spark.session import session
+
+logger = logging.getLogger("slackwater.spark")
+
+_STDERR = 2
+_NOISE = ("WARNING: Using incubator modules",)  # the JVM's own, on every start of Spark 4
+
+
+@contextmanager
+def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
+    """Give the running session, or start one and stop it afterwards."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield session(master)
+        return
+    spark = _start(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _start(master: str) -> SparkSession:
+    if not output.is_terminal:
+        print_note("starting Spark ...")
+    with output.status("starting Spark ..."):
+        lines = _JvmLines()
+        try:
+            with lines.taken():
+                return session(master)
+        except (PySparkException, OSError) as error:
+            said = lines.last() or str(error)
+            raise EnvironmentNeeded(
+                f"Spark did not start on {master} ({said}): check that Java 17 or 21 is installed, "
+                "that JAVA_HOME names it, and that the master can be reached"
+            ) from error
+
+
+class _JvmLines:
+    """Turn what the JVM writes to stderr into log messages, which do not tear a live table apart.
+
+    The JVM gets its stderr when Python starts it, and takes what Python's is at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._early: deque[str] = deque(maxlen=1_000)
+        self._restored = threading.Event()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Give processes that start meanwhile a stderr that ends here."""
+        reading, writing = os.pipe()
+        before = os.dup(_STDERR)
+        os.dup2(writing, _STDERR)
+        os.close(writing)
+        threading.Thread(target=self._read, args=(reading,), name="jvm-lines", daemon=True).start()
+        try:
+            yield
+        finally:
+            os.dup2(before, _STDERR)
+            os.close(before)
+            self._restored.set()
+
+    def last(self) -> str:
+        """Return the last thing said before the start failed."""
+        return self._early[-1] if self._early else ""
+
+    def _read(self, reading: int) -> None:
+        rest = b""
+        while chunk := os.read(reading, 65_536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._early.extend(
+                text
+                for line in lines
+                if (text := line.decode(errors="replace").rstrip()) and not text.startswith(_NOISE)
+            )
+            # Until then a log message would come back through the pipe.
+            while self._restored.is_set() and self._early:
+                _log(self._early.popleft())
+        os.close(reading)
+
+
+def _log(line: str) -> None:
+    stack_frame = line[0].isspace()
+    logger.log(logging.INFO if stack_frame else logging.WARNING, "%s", line)
