@@ -24,7 +24,7 @@ class JournalVersionError(JournalError):
 
 
 class IncompatibleQueryError(JournalError):
-    """Report a query that cannot continue from its journaled state: undo the change, or reset it."""
+    """Report a query that cannot continue from its journaled state: undo the change or reset it."""
 
 
 class SinkError(SlackwaterError):
@@ -33,3 +33,7 @@ class SinkError(SlackwaterError):
 
 class SourceError(SlackwaterError):
     """Report input that cannot be read: mend the source and resume the query."""
+
+
+class MissingRequirementError(SlackwaterError):
+    """Report something missing on this machine or session: provide what the message names."""

@@ -7,13 +7,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from slackwater.cli.consoles import output, print_note
-from slackwater.errors import EnvironmentNeeded
+from slackwater.errors import MissingRequirementError
 from slackwater.spark.session import session
 
 logger = logging.getLogger("slackwater.spark")
@@ -46,7 +46,7 @@ def _start(master: str) -> SparkSession:
                 return session(master)
         except (PySparkException, OSError) as error:
             said = lines.last() or str(error)
-            raise EnvironmentNeeded(
+            raise MissingRequirementError(
                 f"Spark did not start on {master} ({said}): check that Java 17 or 21 is installed, "
                 "that JAVA_HOME names it, and that the master can be reached"
             ) from error
@@ -59,8 +59,8 @@ class _JvmLines:
     """
 
     def __init__(self) -> None:
-        self._early: deque[str] = deque(maxlen=1_000)
-        self._restored = threading.Event()
+        self._lines: deque[str] = deque(maxlen=1_000)
+        self._started = threading.Event()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -75,27 +75,26 @@ class _JvmLines:
         finally:
             os.dup2(before, _STDERR)
             os.close(before)
-            self._restored.set()
+        self._started.set()
+        self._log()
 
     def last(self) -> str:
         """Return the last thing said before the start failed."""
-        return self._early[-1] if self._early else ""
+        return self._lines[-1] if self._lines else ""
 
     def _read(self, reading: int) -> None:
         rest = b""
         while chunk := os.read(reading, 65_536):
             *lines, rest = (rest + chunk).split(b"\n")
-            self._early.extend(
-                text
-                for line in lines
-                if (text := line.decode(errors="replace").rstrip()) and not text.startswith(_NOISE)
-            )
-            # Until then a log message would come back through the pipe.
-            while self._restored.is_set() and self._early:
-                _log(self._early.popleft())
+            texts = [line.decode(errors="replace").rstrip() for line in lines]
+            self._lines.extend(t for t in texts if t and not t.startswith(_NOISE))
+            if self._started.is_set():  # until then a log message would come back through the pipe
+                self._log()
         os.close(reading)
 
-
-def _log(line: str) -> None:
-    stack_frame = line[0].isspace()
-    logger.log(logging.INFO if stack_frame else logging.WARNING, "%s", line)
+    def _log(self) -> None:
+        with suppress(IndexError):
+            while True:
+                line = self._lines.popleft()
+                stack_frame = line[0].isspace()
+                logger.log(logging.INFO if stack_frame else logging.WARNING, "%s", line)

@@ -116,7 +116,13 @@ class StepExecutor:
         for seen in outcome.statistics if outcome is not None else ():
             statistics[seen.query, seen.input, seen.partition] = seen
         return [
-            self._advance_query(step, query, rows.get(query.number, {}), statistics)
+            self._advance_query(
+                step,
+                query,
+                rows.get(query.number, {}),
+                statistics,
+                timeless=0 if outcome is None else outcome.timeless[query.number],
+            )
             for query in step.queries
         ]
 
@@ -126,10 +132,12 @@ class StepExecutor:
         query: DeployedQuery,
         arrived: dict[int, pa.Table],
         statistics: Mapping[tuple[int, int, int], PartitionStatistics],
+        *,
+        timeless: int,
     ) -> _Advance:
         state = query.state
         plan = step.plans[query.number]
-        times, arrivals, rejected = [], [], 0
+        times, arrivals, rejected = [], [], timeless
         for index, piece in plan:
             seen = statistics.get((query.number, index, piece.partition))
             reader = query.readers[index]

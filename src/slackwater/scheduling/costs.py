@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 _HISTORY = 64
 _TRUSTED_AFTER = 6
 _REFIT_EVERY = 8
+_UNTRUSTED_EVENTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -18,17 +19,23 @@ class StepCost:
     fixed_ms: float = 60.0
     per_event_ms: float = 0.0005
     observations: int = 0
+    most_events: int = 0  # of any step seen
 
     def duration_ms(self, events: int) -> float:
         """Predict how long a step over so many events takes."""
         return self.fixed_ms + self.per_event_ms * events
 
-    def events_within(self, budget_ms: float, *, untrusted: int = 100_000) -> int:
-        """Return how many events fit a budget; at most `untrusted` until enough steps were seen."""
+    def events_within(self, budget_ms: float) -> int:
+        """Return how many events fit a budget.
+
+        A line says little about sizes never seen, so the answer grows by steps: at most four times
+        the largest step so far.
+        """
         if self.observations < _TRUSTED_AFTER:
-            return untrusted
+            return _UNTRUSTED_EVENTS
         room_ms = max(budget_ms - self.fixed_ms, budget_ms / 4)
-        return max(1_000, int(room_ms / max(self.per_event_ms, 1e-7)))
+        fitting = int(room_ms / max(self.per_event_ms, 1e-7))
+        return max(1_000, min(fitting, 4 * max(self.most_events, _UNTRUSTED_EVENTS)))
 
 
 @dataclass
@@ -54,19 +61,19 @@ class CostLearner:
         self._events = [*self._events[-_HISTORY + 1 :], float(events)]
         self._durations_ms = [*self._durations_ms[-_HISTORY + 1 :], duration_ms]
         seen = self.cost.observations + 1
+        most = max(self.cost.most_events, events)
+        self.cost = replace(self.cost, observations=seen, most_events=most)
         if seen <= _TRUSTED_AFTER or seen % _REFIT_EVERY == 0:
-            self.cost = self._fit(seen)
-        else:
-            self.cost = StepCost(self.cost.fixed_ms, self.cost.per_event_ms, seen)
+            self._fit()
 
-    def _fit(self, seen: int) -> StepCost:
+    def _fit(self) -> None:
         events, took_ms = np.array(self._events), np.array(self._durations_ms)
         fixed_ms, per_event_ms = _line(events, took_ms)
         excess_ms = took_ms - (fixed_ms + per_event_ms * events)
         usual = excess_ms <= 2 * np.median(np.abs(excess_ms)) + 1e-9
         if usual.sum() >= 3:
             fixed_ms, per_event_ms = _line(events[usual], took_ms[usual])
-        return StepCost(fixed_ms, per_event_ms, seen)
+        self.cost = replace(self.cost, fixed_ms=fixed_ms, per_event_ms=per_event_ms)
 
 
 def _line(events: np.ndarray, took_ms: np.ndarray) -> tuple[float, float]:

@@ -109,7 +109,10 @@ def step_frame(
 
 
 def sliced(template: Template, stream: DataFrame) -> DataFrame:
-    """Add the slice that each row belongs to, and drop rows that no window holds."""
+    """Add the slice that each row belongs to, and drop rows that no window holds.
+
+    Rows that a transform left without event time stay, without a slice, to be counted.
+    """
     windows = template.output.windows
     query = QUERY if template.query is None else f"{template.query}"
     expression = windows.slice_sql(f"unix_millis(`{template.pipeline.event_time}`)", query)
@@ -117,7 +120,9 @@ def sliced(template: Template, stream: DataFrame) -> DataFrame:
     if template.query is not None:
         columns.append(f"{template.query} AS {QUERY}")
     frame = stream.selectExpr(*columns)
-    return frame.where(f"{SLICE} IS NOT NULL") if windows.grid(0).has_gaps else frame
+    if not windows.grid(0).has_gaps:
+        return frame
+    return frame.where(f"{SLICE} IS NOT NULL OR `{template.pipeline.event_time}` IS NULL")
 
 
 def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFrame:
@@ -144,6 +149,22 @@ def too_late_frame(
     template: Template, rows: Sequence[DataFrame], forgotten_until_ms: dict[int, int]
 ) -> DataFrame:
     """List the rows all of whose windows had ended by a moment given for each query."""
+    bounds = " ".join(f"WHEN {query} THEN {ms}L" for query, ms in forgotten_until_ms.items())
+    query = QUERY if template.query is None else f"{template.query}"
+    last_end = template.output.windows.last_end_sql(SLICE, query)
+    return _unused_rows(template, rows, f"{last_end} <= CASE {QUERY} {bounds} END", "too late")
+
+
+def timeless_frame(template: Template, rows: Sequence[DataFrame]) -> DataFrame:
+    """List the rows that a transform left without event time."""
+    time = f"`{template.pipeline.event_time}`"
+    return _unused_rows(template, rows, f"{time} IS NULL", "no event time")
+
+
+def _unused_rows(
+    template: Template, rows: Sequence[DataFrame], condition: str, reason: str
+) -> DataFrame:
+    """List the rows behind the transforms for which a condition holds, as dead letters."""
     place_columns = [PARTITION, OFFSET, ARRIVAL]
     visible = (
         frame.where(_valid(reader)).selectExpr(*visible_columns(reader), *place_columns)
@@ -151,18 +172,15 @@ def too_late_frame(
     )
     stream = sliced(template, through(template.output.stream, visible, template.output.place))
     kept = [column if column in stream.columns else "NULL" for column in place_columns]
-    bounds = " ".join(f"WHEN {query} THEN {ms}L" for query, ms in forgotten_until_ms.items())
-    query = QUERY if template.query is None else f"{template.query}"
-    last_end = template.output.windows.last_end_sql(SLICE, query)
     columns = ", ".join(_quoted(field.name for field in template.pipeline.columns.fields))
-    return stream.where(f"{last_end} <= CASE {QUERY} {bounds} END").selectExpr(
+    return stream.where(condition).selectExpr(
         QUERY,
         "CAST(NULL AS INT) AS input",
         f"CAST({kept[0]} AS INT) AS {PARTITION}",
         f"CAST({kept[1]} AS BIGINT) AS {OFFSET}",
         f"`{template.pipeline.event_time}` AS event_time",
         f"timestamp_millis(CAST({kept[2]} AS BIGINT)) AS arrival",
-        "'too late' AS reason",
+        f"'{reason}' AS reason",
         f"to_json(struct({columns})) AS record",
     )
 

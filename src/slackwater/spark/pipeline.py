@@ -20,7 +20,10 @@ from slackwater.app.stream import (
 )
 from slackwater.errors import DescriptionError
 from slackwater.spark.latebound import classic_jvm
-from slackwater.spark.sources.base import QUERY, SourceReader
+from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, SourceReader
+
+# Where a row came from: dead letters carry it through the transforms, steps do not.
+PLACE_COLUMNS = frozenset({PARTITION, OFFSET, ARRIVAL})
 
 # Logical nodes that give other rows when the same input is cut into other steps.
 _STATEFUL = {
@@ -77,13 +80,13 @@ def through(node: Node, frames: Iterator[DataFrame], place: str) -> DataFrame:
             return after
         case UnionNode(left=left, right=right):
             one, two = through(left, frames, place), through(right, frames, place)
-            if set(one.columns) != set(two.columns):
-                odd = sorted(set(one.columns) ^ set(two.columns))
+            odd = set(one.columns) ^ set(two.columns)
+            if not odd <= PLACE_COLUMNS:
                 raise DescriptionError(
                     f"{place}: union of streams with different columns: only one side has "
-                    f"{', '.join(odd)}; select the same columns on both sides"
+                    f"{', '.join(sorted(odd))}; select the same columns on both sides"
                 )
-            return one.unionByName(two)
+            return one.unionByName(two, allowMissingColumns=bool(odd))
 
 
 class CheckedPipeline:
@@ -109,6 +112,7 @@ class CheckedPipeline:
         types = {field.name: field.dataType for field in self.columns.fields}
         for key in output.by:
             _check_key(key, types, output.place)
+        _check_state_names(output, self.aggregates)
         if output.function is not None:
             rows = spark.createDataFrame([], self.columns)
             try:
@@ -174,6 +178,19 @@ def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
             f"{place}: by={key!r} is {types[key].simpleString()}, which cannot be a key; "
             "select its parts as columns first"
         )
+
+
+def _check_state_names(output: Output, aggregates: dict[str, Aggregate]) -> None:
+    """Refuse names that Spark, which ignores case, would take for one another in a window's state."""
+    taken = {key.lower(): f"the key {key!r}" for key in output.by}
+    for name, aggregate in aggregates.items():
+        for partial in aggregate.partials(name):
+            other = taken.setdefault(partial.column.lower(), f"the aggregate {name!r}")
+            if other != f"the aggregate {name!r}":
+                raise DescriptionError(
+                    f"{output.place}: the aggregate {name!r} keeps its state in a column "
+                    f"{partial.column!r}, which {other} has too; rename one of them"
+                )
 
 
 def _check_result_names(names: Sequence[str], place: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +14,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark.frames import (
+    ROWS,
+    SLICE,
     STATISTICS,
     Template,
     entry_rows,
     rejected_frame,
     step_frame,
+    timeless_frame,
     too_late_frame,
 )
 from slackwater.spark.latebound import SpecificationCells, classic_jvm, fixed_specification
@@ -55,9 +59,13 @@ class PartitionStatistics:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """Hold what a step brought back: state rows by query and slice, and statistics."""
+    """Hold what a step brought back: state rows by query and slice, and statistics.
+
+    `timeless` counts, by query, the rows that a transform left without event time.
+    """
 
     rows: pa.Table  # QUERY, SLICE, then the template's state columns
+    timeless: Counter[int]
     statistics: tuple[PartitionStatistics, ...]
     prepared: bool
 
@@ -113,12 +121,13 @@ class StepRunner:
         return _outcome(table, prepared=plan is not None)
 
     def rejected(self, template: Template, pieces: Sequence[Piece]) -> pa.Table:
-        """Fetch the records of these pieces that have no usable event time."""
+        """Fetch the records of these pieces that have no usable event time, or lose it on the way."""
         rows = self._input_rows(template, pieces, 1)
         frames = [
             rejected_frame(reader, index, frame)
             for index, (reader, frame) in enumerate(zip(template.readers, rows, strict=True))
         ]
+        frames.append(timeless_frame(template, rows))
         result = frames[0]
         for frame in frames[1:]:
             result = result.union(frame)
@@ -132,7 +141,7 @@ class StepRunner:
         return too_late_frame(template, rows, forgotten_until_ms).toArrow()
 
     def forget(self, template: Template) -> None:
-        """Drop a template's plans, so that the next step makes them anew, static tables included."""
+        """Drop a template's plans, so that the next step makes them, and static tables, anew."""
         for lane in self._lanes:
             lane.plans.pop(template, None)
 
@@ -249,7 +258,21 @@ def _outcome(table: pa.Table, *, prepared: bool) -> StepOutcome:
     rows = table.filter(is_row).drop_columns([STATISTICS])
     # Nullability differs between plans of the same template; state must not depend on it.
     rows = pa.table(dict(zip(rows.column_names, rows.columns, strict=True)))
-    return StepOutcome(rows, tuple(_read_statistics(statistics)), prepared)
+    timeless: Counter[int] = Counter()
+    if rows[SLICE].null_count:
+        placed = pc.is_valid(rows[SLICE])
+        timeless = _count_rows(rows.filter(pc.invert(placed)))
+        rows = rows.filter(placed)
+    return StepOutcome(rows, timeless, tuple(_read_statistics(statistics)), prepared)
+
+
+def _count_rows(state: pa.Table) -> Counter[int]:
+    """Count, by query, the rows behind some state."""
+    each = state[ROWS].to_pylist() if ROWS in state.column_names else [1] * state.num_rows
+    counts: Counter[int] = Counter()
+    for query, rows in zip(state[QUERY].to_pylist(), each, strict=True):
+        counts[query] += rows
+    return counts
 
 
 def _read_statistics(table: pa.Table) -> Iterator[PartitionStatistics]:

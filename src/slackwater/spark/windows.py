@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from slackwater.app.aggregates import quoted
 from slackwater.spark.frames import Template
 
 
@@ -50,7 +51,7 @@ def window_frame(
             parts.append(spark.createDataFrame(table))
     if files:
         stored = spark.read.parquet(*(str(path) for path in files))
-        parts.append(stored.select(*template.state_columns))
+        parts.append(stored.select(*map(quoted, template.state_columns)))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 

@@ -88,7 +88,7 @@ class SourceReader(ABC):
         """Tell when the oldest record that is not yet read arrived; None where there is none."""
 
     def split(self, piece: Range, parts: int) -> list[Range]:
-        """Cut a range into about `parts` that tasks can read side by side; by default, do not."""
+        """Cut a range into about `parts` that tasks can read side by side (by default, not)."""
         return [piece]
 
     def sweep_arrival_ms(self, deadline_ms: int) -> float | None:

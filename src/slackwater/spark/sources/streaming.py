@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import FromSource, WatermarkStrategy, bounded
-from slackwater.errors import DescriptionError, EnvironmentNeeded, SourceError
+from slackwater.errors import DescriptionError, MissingRequirementError, SourceError
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.sources.base import SourceDescription, SourceReader
 from slackwater.spark.sources.files import Files, require_mounted_path
@@ -70,7 +70,9 @@ class StreamLanding(SourceDescription):
     def open(self, spark: SparkSession) -> SourceReader:
         """Start the stream, and make the reader that follows what it lands."""
         if classic_jvm(spark) is None:
-            raise EnvironmentNeeded("read_stream(...) needs a classic Spark session, not Connect")
+            raise MissingRequirementError(
+                "read_stream(...) needs a classic Spark session, not Connect"
+            )
         stream = self.stream if isinstance(self.stream, DataFrame) else self.stream(spark)
         self._require_streaming(stream)
         data = Path(self.landing, "data")

@@ -1,0 +1,166 @@
+"""What the demo shows while it runs: a live table, or a line now and then without a terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from slackwater.cli.consoles import show_span, show_time
+from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
+from slackwater.runtime.runtime import Runtime
+
+RECENT_PANES = 2_000
+RECENT_STEPS = 500
+REFRESHES_PER_SECOND = 4
+LINE_EVERY_S = 5.0
+_AROUND_ROWS = 6  # lines around the rows of the table
+
+
+class StepNotes:
+    """Take note of every committed step, quickly; read by another thread at any time."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.steps = 0
+        self.served = 0  # queries, summed over steps
+        self.events = 0
+        self.panes: list[PaneReport] = []
+        self.last_pane: dict[str, PaneReport] = {}
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_STEPS)
+
+    def step_committed(self, report: StepReport) -> None:
+        """Take note of a committed step."""
+        self.steps += 1
+        self.served += len(report.queries)
+        self.events += report.events
+        self._recent.append((report.committed_ms, report.events))
+        for pane in report.panes:
+            if pane.timing == "on_time":
+                self.panes.append(pane)
+                self.last_pane[pane.query] = pane
+
+    @property
+    def queries_per_step(self) -> float:
+        """Return how many queries a step serves on average."""
+        return self.served / self.steps if self.steps else 0.0
+
+    @property
+    def events_per_s(self) -> float:
+        """Return the rate of the recent steps."""
+        recent = list(self._recent)
+        if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
+            return 0.0
+        return sum(n for _, n in recent[1:]) / (recent[-1][0] - recent[0][0]) * 1_000
+
+    def figures(self) -> str:
+        """Say in one line how it goes."""
+        parts = [
+            f"{self.steps:,} steps",
+            f"{self.queries_per_step:.1f} queries/step",
+            f"{self.events_per_s:,.0f} events/s",
+        ]
+        recent = self.panes[-RECENT_PANES:]
+        if recent:
+            latencies = [pane.latency_ms for pane in recent]
+            mean, p99 = show_span(float(np.mean(latencies))), float(np.percentile(latencies, 99))
+            parts.append(f"latency {mean} mean, {show_span(p99)} p99")
+        known = [pane.propagation_ms for pane in recent if pane.propagation_ms is not None]
+        if known:
+            parts.append(f"propagation {show_span(float(np.mean(known)))}")
+        return "  ".join(parts)
+
+
+@contextmanager
+def board(console: Console, rt: Runtime, notes: StepNotes, seconds: float) -> Iterator[None]:
+    """Show how a runtime goes while the block runs it."""
+    started = time.monotonic()
+    if console.is_terminal:
+        live = Live(
+            get_renderable=lambda: _table(console, rt, notes, started, seconds),
+            console=console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            transient=True,
+        )
+        with live:
+            yield
+        return
+    done = threading.Event()
+    lines = threading.Thread(target=_print_lines, args=(console, notes, started, done), daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        done.set()
+        lines.join()
+
+
+def _print_lines(
+    console: Console, notes: StepNotes, started: float, done: threading.Event
+) -> None:
+    while not done.wait(LINE_EVERY_S):
+        elapsed = time.monotonic() - started
+        console.print(f"{elapsed:4.0f} s  {notes.figures()}", soft_wrap=True)
+
+
+def _table(
+    console: Console, rt: Runtime, notes: StepNotes, started: float, seconds: float
+) -> RenderableType:
+    queries = rt.queries()
+    elapsed = min(time.monotonic() - started, seconds)
+    head = Text.assemble((f"{elapsed:3.0f} of {seconds:.0f} s  ", "bold"), notes.figures())
+    room = max(3, console.height - _AROUND_ROWS)
+    parts: list[RenderableType] = [head, "", _rows(queries[:room], notes, time.time() * 1_000)]
+    if len(queries) > room:
+        parts.append(Text(f"... and {len(queries) - room:,} more queries", style="dim"))
+    return Group(*parts)
+
+
+def _rows(queries: Sequence[QueryReport], notes: StepNotes, now_ms: float) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("query", no_wrap=True)
+    table.add_column("window", no_wrap=True)
+    table.add_column("watermark", no_wrap=True)
+    for name in ("wait", "latency", "panes", "rows"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for query in queries:
+        last = notes.last_pane.get(query.name)
+        table.add_row(
+            escape(query.name),
+            query.window,
+            _watermark(query.watermark_ms),
+            _wait(query, now_ms),
+            "-" if last is None else show_span(last.latency_ms),
+            f"{query.panes:,}",
+            f"{query.rows_out:,}",
+            style="red" if query.quarantined is not None else "",
+        )
+    return table
+
+
+def _watermark(watermark_ms: int | None) -> str:
+    if watermark_ms is None:
+        return "-"
+    return "ended" if watermark_ms >= END_OF_TIME_MS else show_time(watermark_ms)
+
+
+def _wait(query: QueryReport, now_ms: float) -> Text:
+    """Say how long until the query's window ends, or that its closing watermark is on its way."""
+    if query.quarantined is not None:
+        return Text("stopped")
+    if query.deadline_ms is None or query.deadline_ms >= END_OF_TIME_MS:
+        return Text("-")
+    wait_ms = query.deadline_ms - now_ms
+    if wait_ms <= 0:
+        return Text("closing", style="yellow")
+    return Text(f"{wait_ms / 1_000:.1f} s", style="green" if wait_ms < 500 else "")

@@ -1,0 +1,168 @@
+"""What a journal says about its queries, read beside the process that may be writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from slackwater.app.windows import Windows
+from slackwater.errors import JournalError
+from slackwater.progress.grid import WindowGrid
+from slackwater.runtime.journal import Journal
+from slackwater.runtime.ledger import LedgerContent, read_content
+from slackwater.runtime.state import Counters, QueryState, SliceState
+from slackwater.spark.sinks.dead_letters import DeadLetterFiles
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Tell which record of a partition is read next."""
+
+    input: int
+    partition: int
+    next: int
+
+
+@dataclass(frozen=True)
+class OpenWindow:
+    """Tell of a window that still holds state: to be closed, or to be amended by late events."""
+
+    start_ms: int
+    end_ms: int
+    panes: int
+    state_rows: int
+
+
+@dataclass(frozen=True)
+class PendingRange:
+    """Tell of records that a step was to read when the journal was last written."""
+
+    input: int
+    partition: int
+    first: int
+    until: int
+    records: int
+
+
+@dataclass(frozen=True)
+class QueryStatus:
+    """Tell how one query stands. The watermark is None before the first, `ended` after the last."""
+
+    name: str
+    number: int
+    size_ms: int
+    slide_ms: int
+    offset_ms: int
+    watermark_ms: int | None
+    offsets: tuple[Offset, ...]
+    open_windows: tuple[OpenWindow, ...]
+    state_rows: int
+    pending: tuple[PendingRange, ...]
+    counters: Counters
+    quarantined: str | None
+
+
+@dataclass(frozen=True)
+class FiledLetters:
+    """Count the dead letters of one query and reason."""
+
+    query: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True)
+class JournalReport:
+    """Tell everything that a journal's directory says."""
+
+    directory: str
+    process: int | None  # that uses it now
+    steps: int
+    queries: tuple[QueryStatus, ...]
+    dead_letters: tuple[FiledLetters, ...]
+    steps_with_letters_to_file: int
+
+
+def read_journal(directory: Path) -> JournalReport:
+    """Read a runtime's directory (or the journal in it), without a lock or any change."""
+    if (directory / "lock").is_file() and not (directory / "journal").is_dir():
+        directory = directory.resolve().parent
+    records = directory / "journal"
+    if not records.is_dir():
+        raise JournalError(
+            f"{directory} holds no journal: name the directory given to Runtime(journal=...)"
+        )
+    content = read_content(Journal.read_only(records))
+    return JournalReport(
+        directory=str(directory),
+        process=_process_using(records / "lock"),
+        steps=content.next_step,
+        queries=tuple(_query_status(state) for state in content.queries.values()),
+        dead_letters=_filed(directory / "dead-letters"),
+        steps_with_letters_to_file=_steps_to_file(content),
+    )
+
+
+def _query_status(state: QueryState) -> QueryStatus:
+    grid = Windows(**state.fingerprint["windows"]).grid(state.number)
+    return QueryStatus(
+        name=state.name,
+        number=state.number,
+        size_ms=grid.size_ms,
+        slide_ms=grid.slide_ms,
+        offset_ms=grid.offset_ms,
+        watermark_ms=state.watermark_ms,
+        offsets=tuple(Offset(i, p, at) for (i, p), at in sorted(state.positions.items())),
+        open_windows=tuple(_open_windows(state, grid)),
+        state_rows=sum(map(_state_rows, state.slices.values())),
+        pending=tuple(
+            PendingRange(index, piece.partition, piece.first, piece.until, piece.events)
+            for index, piece in state.pending or ()
+        ),
+        counters=state.counters,
+        quarantined=state.quarantined,
+    )
+
+
+def _open_windows(state: QueryState, grid: WindowGrid) -> Iterator[OpenWindow]:
+    """List the windows that some slice belongs to, but for those that are over."""
+    for start_ms in sorted({w for slice_ms in state.slices for w in grid.windows_of(slice_ms)}):
+        held = [state.slices[s] for s in grid.slices_of(start_ms) if s in state.slices]
+        panes = state.panes.get(start_ms, 0)
+        end_ms = start_ms + grid.size_ms
+        if panes or state.watermark_ms is None or end_ms > state.watermark_ms:
+            yield OpenWindow(start_ms, end_ms, panes, sum(map(_state_rows, held)))
+
+
+def _state_rows(held: SliceState) -> int:
+    return held.rows_held + sum(block.rows for block in held.blocks)
+
+
+def _steps_to_file(content: LedgerContent) -> int:
+    return len({duty.step for duty in content.duties.values()})
+
+
+def _filed(directory: Path) -> tuple[FiledLetters, ...]:
+    if not directory.is_dir():
+        return ()
+    counts = sorted(DeadLetterFiles(directory).counts().items())
+    return tuple(FiledLetters(query, reason, count) for (query, reason), count in counts)
+
+
+def _process_using(lock: Path) -> int | None:
+    """Find the process that holds the lock: the one that last wrote its number, if it has it open."""
+    try:
+        number = int(lock.read_text())
+        process = psutil.Process(number)
+    except (OSError, ValueError, psutil.NoSuchProcess):
+        return None
+    try:
+        opened = any(Path(file.path) == lock.resolve() for file in process.open_files())
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        return number  # of another user: all that can be said is that it runs
+    return number if opened else None

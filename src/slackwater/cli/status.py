@@ -1,0 +1,158 @@
+"""`slackwater status`: how the queries of a journal stand, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from slackwater.app.durations import show_ms
+from slackwater.cli.consoles import output
+from slackwater.cli.journal_report import JournalReport, QueryStatus, read_journal
+from slackwater.progress.times import END_OF_TIME_MS
+
+MOST_WINDOWS = 40  # shown; --json has them all
+
+
+def status(
+    journal: Annotated[
+        Path, typer.Argument(help="The directory given to Runtime(journal=...) or run --journal.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show queries, offsets, watermarks and open windows of a journal, in use or not."""
+    report = read_journal(journal)
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2))
+        return
+    _print_head(report)
+    if report.queries:
+        output.print(_queries_table(report.queries))
+        _print_windows(report.queries)
+        _print_trouble(report)
+
+
+def _print_head(report: JournalReport) -> None:
+    use = "not in use" if report.process is None else f"in use by process {report.process}"
+    records = sum(query.counters.records for query in report.queries)
+    panes = sum(query.counters.panes for query in report.queries)
+    output.print(f"[bold]{escape(report.directory)}[/bold]: {use}", soft_wrap=True)
+    output.print(
+        f"{len(report.queries):,} queries, {report.steps:,} steps, {records:,} records, "
+        f"{panes:,} panes"
+    )
+
+
+def _queries_table(queries: Sequence[QueryStatus]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("query", no_wrap=True)
+    table.add_column("windows")
+    table.add_column("watermark", no_wrap=True)
+    for name in (
+        "offsets",
+        "planned",
+        "open windows",
+        "state rows",
+        "records",
+        "rejected",
+        "too late",
+        "panes",
+        "rows out",
+    ):
+        table.add_column(name, justify="right")
+    for query in queries:
+        counters = query.counters
+        table.add_row(
+            escape(query.name),
+            _windows_text(query),
+            _moment_text(query.watermark_ms),
+            _offsets_text(query),
+            f"{sum(piece.records for piece in query.pending):,}" if query.pending else "-",
+            f"{len(query.open_windows):,}",
+            f"{query.state_rows:,}",
+            f"{counters.records:,}",
+            _warned(counters.rejected),
+            _warned(counters.too_late_rows),
+            f"{counters.panes:,}",
+            f"{counters.rows_out:,}",
+            style="red" if query.quarantined is not None else "",
+        )
+    return table
+
+
+def _print_windows(queries: Sequence[QueryStatus]) -> None:
+    windows = [(query.name, window) for query in queries for window in query.open_windows]
+    if not windows:
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("open windows of", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("to", no_wrap=True)
+    table.add_column("panes emitted", justify="right")
+    table.add_column("state rows", justify="right")
+    for name, window in windows[:MOST_WINDOWS]:
+        start, end = _moment_text(window.start_ms), _moment_text(window.end_ms)
+        table.add_row(escape(name), start, end, f"{window.panes:,}", f"{window.state_rows:,}")
+    output.print()
+    output.print(table)
+    if len(windows) > MOST_WINDOWS:
+        output.print(f"[dim]... and {len(windows) - MOST_WINDOWS:,} more (--json)[/dim]")
+
+
+def _print_trouble(report: JournalReport) -> None:
+    """Say what needs an eye: quarantined queries, steps to run again, dead letters."""
+    lines = [
+        f"[red]quarantined: {escape(query.name)}: {escape(query.quarantined)}[/red]"
+        for query in report.queries
+        if query.quarantined is not None
+    ]
+    pending = sum(1 for query in report.queries if query.pending)
+    if pending:
+        what = "running now" if report.process is not None else "run again on the next start"
+        lines.append(f"planned and not committed: steps of {pending:,} queries, {what}")
+    lines += [
+        f"dead letters: {escape(filed.query)}: {filed.count:,} {filed.reason}"
+        for filed in report.dead_letters
+    ]
+    if report.steps_with_letters_to_file:
+        lines.append(
+            f"dead letters of {report.steps_with_letters_to_file:,} steps are still to be filed"
+        )
+    if lines:
+        output.print()
+    for line in lines:
+        output.print(line, soft_wrap=True)
+
+
+def _windows_text(query: QueryStatus) -> str:
+    if query.size_ms == query.slide_ms:
+        return f"tumbling {show_ms(query.size_ms)}"
+    return f"sliding {show_ms(query.size_ms)} by {show_ms(query.slide_ms)}"
+
+
+def _offsets_text(query: QueryStatus) -> str:
+    """Write the offset of the one partition, or how many partitions and how far they are apart."""
+    nexts = [offset.next for offset in query.offsets]
+    if len(nexts) <= 1:
+        return f"{nexts[0]:,}" if nexts else "-"
+    return f"{len(nexts)} x {min(nexts):,}..{max(nexts):,}"
+
+
+def _moment_text(moment_ms: int | None) -> str:
+    if moment_ms is None:
+        return "none yet"
+    if moment_ms >= END_OF_TIME_MS:
+        return "ended"
+    moment = datetime.fromtimestamp(moment_ms / 1_000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment_ms % 1_000:03d}"
+
+
+def _warned(count: int) -> str:
+    return f"[yellow]{count:,}[/yellow]" if count else "0"

@@ -1,0 +1,189 @@
+"""The ledger: what was committed is there after any restart, and age costs nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from slackwater.errors import JournalLockedError
+from slackwater.progress.watermarks import Watermarks
+from slackwater.runtime import ledger as ledger_module
+from slackwater.runtime.ledger import DeadLetterDuty, Ledger
+from slackwater.runtime.state import Block, Counters, PlannedRange, QueryChange, QueryState
+from slackwater.spark.sources.base import Range
+
+ROWS = pa.table({"key": ["a", "b"], "_sw_rows": [1, 2], "n__n": [1, 2]})
+
+
+def planned(first: int) -> tuple[PlannedRange, ...]:
+    return ((0, Range(0, first, first + 10, 10, first * 100, detail={"files": ["x"]})),)
+
+
+def change(query: int, step: int, **parts: object) -> QueryChange:
+    settings: dict[str, object] = {
+        "query": query,
+        "positions": {(0, 0): step * 10 + 10},
+        "watermarks": Watermarks({(0, 0): step * 100}, step * 100),
+        "fired": {step * 1_000: 1},
+        "windows_gone_until_ms": (step - 3) * 1_000,
+        "slices_gone": (step - 3,),
+        "added": {step: ROWS},
+        "blocks": {},
+        "counted": Counters(records=10, panes=1, rows_out=2),
+    }
+    return QueryChange(**{**settings, **parts})  # type: ignore[arg-type]
+
+
+def run_step(ledger: Ledger, query: int, step: int, **parts: object) -> None:
+    number, position = ledger.plan({query: planned(step * 10)})
+    ledger.sync(position)
+    position, _ = ledger.commit(number, [change(query, step, **parts)], [])
+    ledger.sync(position)
+
+
+def seen(state: QueryState) -> object:
+    slices = {
+        start: (pa.concat_tables(held.chunks).to_pylist() if held.chunks else [], held.blocks)
+        for start, held in state.slices.items()
+    }
+    return (
+        state.number,
+        state.name,
+        state.fingerprint,
+        state.positions,
+        state.watermarks,
+        state.panes,
+        slices,
+        state.pending,
+        state.counters,
+        state.quarantined,
+        state.source_states,
+    )
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_everything_committed_is_there_after_a_restart(tmp_path: Path, snapshot: bool) -> None:
+    ledger = Ledger(tmp_path)
+    one = ledger.introduce("one", {"windows": 3})
+    two = ledger.introduce("two", {"windows": 4})
+    ledger.remember_sources(one.number, [{"start_ms": 5}])
+    for step in range(6):
+        run_step(ledger, one.number, step)
+    run_step(ledger, one.number, 6, added={}, blocks={6: Block("block-6.parquet", 7)})
+    if snapshot:
+        ledger.begin_snapshot({one.number: [{"start_ms": 5}]})()
+    ledger.quarantine(two.number, "it broke")
+    ledger.plan({two.number: planned(0)})
+    before = [seen(one), seen(two)]
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    after = [seen(again.content.queries[name]) for name in ("one", "two")]
+    assert after == before
+    assert again.content.queries["two"].pending == planned(0)
+    again.close()
+
+
+def test_a_step_number_is_never_used_twice(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    query = ledger.introduce("q", {})
+    first, position = ledger.plan({query.number: planned(0)})
+    ledger.sync(position)
+    ledger.begin_snapshot({})()
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.plan({query.number: planned(0)})[0] > first
+    again.close()
+
+
+def test_a_reset_query_is_forgotten_and_its_number_is_not_reused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    old = ledger.introduce("q", {"a": 1})
+    run_step(ledger, old.number, 0)
+    ledger.reset("q")
+    new = ledger.introduce("q", {"a": 2})
+    assert new.number != old.number
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert seen(again.content.queries["q"]) == seen(new)
+    again.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_dead_letter_duty_survives_until_its_batch_is_filed(
+    tmp_path: Path, snapshot: bool
+) -> None:
+    ledger = Ledger(tmp_path)
+    query = ledger.introduce("q", {})
+    number, _ = ledger.plan({query.number: planned(0)})
+    duty = DeadLetterDuty(number, query.number, planned(0), True, 500)
+    ledger.commit(number, [change(query.number, 0)], [duty])
+    batch = ledger.plan_dead_letters([duty])
+    if snapshot:
+        ledger.begin_snapshot({})()
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    assert again.open_batches() == [(batch, [duty])]
+    assert again.open_duties() == []
+    again.dead_letters_filed(batch)
+    again.close()
+    last = Ledger(tmp_path)
+    assert last.open_batches() == []
+    assert not last.has_duties
+    last.close()
+
+
+def test_a_second_runtime_on_one_journal_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    with pytest.raises(JournalLockedError):
+        Ledger(tmp_path)
+    ledger.close()
+
+
+def test_a_commit_cut_off_anywhere_leaves_the_plan_pending(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "whole")
+    query = ledger.introduce("q", {})
+    run_step(ledger, query.number, 0)
+    step, position = ledger.plan({query.number: planned(10)})
+    ledger.sync(position)
+    (segment,) = (tmp_path / "whole" / "journal").glob("*segment*")
+    intact = segment.stat().st_size
+    ledger.commit(step, [change(query.number, 1)], [])
+    ledger.close()
+    content = segment.read_bytes()
+    for size in range(intact, len(content)):
+        shutil.rmtree(tmp_path / "cut", ignore_errors=True)
+        shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+        (tmp_path / "cut" / "journal" / segment.name).write_bytes(content[:size])
+        again = Ledger(tmp_path / "cut", durable=False)
+        state = again.content.queries["q"]
+        assert state.pending == planned(10)
+        assert state.positions == {(0, 0): 10}
+        again.close()
+
+
+def test_age_costs_neither_disk_nor_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "SNAPSHOT_RECORDS", 1_000)
+    ledger = Ledger(tmp_path, durable=False)
+    query = ledger.introduce("q", {})
+    largest = 0
+    for step in range(10_000):
+        run_step(ledger, query.number, step)
+        if ledger.snapshot_due:
+            ledger.begin_snapshot({})()
+            files = list((tmp_path / "journal").iterdir())
+            largest = max(largest, sum(file.stat().st_size for file in files))
+            assert len(files) <= 4
+    ledger.close()
+    assert largest < 64_000
+    again = Ledger(tmp_path)
+    assert len(again.content.planned_since.get(query.number, [])) <= 1_000
+    assert again.content.queries["q"].positions == {(0, 0): 100_000}
+    assert len(again.content.queries["q"].slices) == 3
+    again.close()
