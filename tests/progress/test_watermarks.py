@@ -39,7 +39,8 @@ def test_time_is_never_ahead_of_a_partition_that_is_not_idle(
     highest: dict[tuple[int, int], int | None] = {}
     for observed in run:
         for seen in observed:
-            known = [ms for ms in (highest.get(seen.partition), seen.candidate_ms) if ms is not None]
+            said = highest.get(seen.partition), seen.candidate_ms
+            known = [ms for ms in said if ms is not None]
             highest[seen.partition] = max(known, default=None)
         idle = {seen.partition for seen in observed if seen.idle}
         active = [ms for partition, ms in highest.items() if partition not in idle]

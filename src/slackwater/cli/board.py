@@ -105,9 +105,7 @@ def board(console: Console, rt: Runtime, notes: StepNotes, seconds: float) -> It
         lines.join()
 
 
-def _print_lines(
-    console: Console, notes: StepNotes, started: float, done: threading.Event
-) -> None:
+def _print_lines(console: Console, notes: StepNotes, started: float, done: threading.Event) -> None:
     while not done.wait(LINE_EVERY_S):
         elapsed = time.monotonic() - started
         console.print(f"{elapsed:4.0f} s  {notes.figures()}", soft_wrap=True)

@@ -153,7 +153,7 @@ def _filed(directory: Path) -> tuple[FiledLetters, ...]:
 
 
 def _process_using(lock: Path) -> int | None:
-    """Find the process that holds the lock: the one that last wrote its number, if it has it open."""
+    """Find the process that holds the lock: it wrote its number there and has the file open."""
     try:
         number = int(lock.read_text())
         process = psutil.Process(number)

@@ -54,7 +54,7 @@ def run(
             names = [query.name for query in rt.queries()]
             if not names:
                 raise SlackwaterError(
-                    f"{file} deploys no query: call rt.deploy(app, name, ...) in its deploy(rt, spark)"
+                    f"{file} deploys no query: let its deploy(rt, spark) call rt.deploy(app, ...)"
                 )
             _announce(file, names, rt, temporary=journal is None)
             with _ended_by_sigterm(rt.stop):

@@ -34,7 +34,9 @@ def status(
         return
     _print_head(report)
     if report.queries:
-        output.print(_queries_table(report.queries))
+        for table in (_places_table(report.queries), _counters_table(report.queries)):
+            output.print()
+            output.print(table)
         _print_windows(report.queries)
         _print_trouble(report)
 
@@ -45,30 +47,24 @@ def _print_head(report: JournalReport) -> None:
     panes = sum(query.counters.panes for query in report.queries)
     output.print(f"[bold]{escape(report.directory)}[/bold]: {use}", soft_wrap=True)
     output.print(
-        f"{len(report.queries):,} queries, {report.steps:,} steps, {records:,} records, "
-        f"{panes:,} panes"
+        f"queries {len(report.queries):,}, steps {report.steps:,}, records {records:,}, "
+        f"panes {panes:,}"
     )
 
 
-def _queries_table(queries: Sequence[QueryStatus]) -> Table:
+def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("query", no_wrap=True)
-    table.add_column("windows")
-    table.add_column("watermark", no_wrap=True)
-    for name in (
-        "offsets",
-        "planned",
-        "open windows",
-        "state rows",
-        "records",
-        "rejected",
-        "too late",
-        "panes",
-        "rows out",
-    ):
+    for name in texts:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
         table.add_column(name, justify="right")
+    return table
+
+
+def _places_table(queries: Sequence[QueryStatus]) -> Table:
+    """Say where each query is."""
+    table = _table(("query", "windows", "watermark"), ("offsets", "planned", "open", "state rows"))
     for query in queries:
-        counters = query.counters
         table.add_row(
             escape(query.name),
             _windows_text(query),
@@ -77,6 +73,18 @@ def _queries_table(queries: Sequence[QueryStatus]) -> Table:
             f"{sum(piece.records for piece in query.pending):,}" if query.pending else "-",
             f"{len(query.open_windows):,}",
             f"{query.state_rows:,}",
+            style="red" if query.quarantined is not None else "",
+        )
+    return table
+
+
+def _counters_table(queries: Sequence[QueryStatus]) -> Table:
+    """Say what became of each query's records."""
+    table = _table(("query",), ("records", "rejected", "too late", "panes", "rows out"))
+    for query in queries:
+        counters = query.counters
+        table.add_row(
+            escape(query.name),
             f"{counters.records:,}",
             _warned(counters.rejected),
             _warned(counters.too_late_rows),
@@ -91,12 +99,7 @@ def _print_windows(queries: Sequence[QueryStatus]) -> None:
     windows = [(query.name, window) for query in queries for window in query.open_windows]
     if not windows:
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("open windows of", no_wrap=True)
-    table.add_column("from", no_wrap=True)
-    table.add_column("to", no_wrap=True)
-    table.add_column("panes emitted", justify="right")
-    table.add_column("state rows", justify="right")
+    table = _table(("open windows of", "from", "to"), ("panes emitted", "state rows"))
     for name, window in windows[:MOST_WINDOWS]:
         start, end = _moment_text(window.start_ms), _moment_text(window.end_ms)
         table.add_row(escape(name), start, end, f"{window.panes:,}", f"{window.state_rows:,}")

@@ -36,7 +36,7 @@ class DeadLetterClerk:
 
     def work(self) -> bool:
         """File one batch; return False where there is nothing to do."""
-        unfinished = next(iter(self._ledger.open_batches()), None)
+        unfinished = next(filter(self._can_fetch, self._ledger.open_batches()), None)
         if unfinished is not None:
             batch, duties = unfinished
         else:
@@ -49,6 +49,10 @@ class DeadLetterClerk:
             self._files.write(f"{batch:010d}", pa.concat_tables(rows))
         self._ledger.dead_letters_filed(batch)
         return True
+
+    def _can_fetch(self, batch: tuple[int, Sequence[DeadLetterDuty]]) -> bool:
+        """Tell whether all queries of a batch are deployed: it is filed whole, or it waits."""
+        return all(self._find(duty.query) is not None for duty in batch[1])
 
     def _next_duties(self) -> list[DeadLetterDuty]:
         waiting = [

@@ -190,6 +190,7 @@ class Loop:
         if isinstance(error, JournalError):
             raise error
         if self._stopping.is_set():
+            self._again.append(step)  # for the next run, if there is one
             return
         names = ", ".join(query.state.name for query in step.queries)
         if step.failures == 0:
@@ -205,8 +206,8 @@ class Loop:
 
     def _quarantine(self, query: DeployedQuery, error: BaseException) -> None:
         logger.error("query %s is quarantined: %s", query.state.name, _brief(error))
-        self._ledger.quarantine(query.number, f"{type(error).__name__}: {_brief(error)}")
         self._fleet.stopped(query)
+        self._ledger.quarantine(query.number, f"{type(error).__name__}: {_brief(error)}")
 
     def _housekeeping(self, now_ms: float) -> None:
         """Start what can be done beside the steps: snapshots, dead letters."""
@@ -239,9 +240,7 @@ class Loop:
             for running in self._running:
                 running.future.exception()
             self._reap()
-            if self._stopping.is_set():
-                self._again.clear()
-            while self._again and self._free:
+            while self._again and self._free and not self._stopping.is_set():
                 self._submit(self._again.popleft())
         for chore in self._chores:
             chore.exception()
@@ -266,9 +265,11 @@ def _widened(fleet: FleetSnapshot, steps: tuple[StepChoice, ...]) -> list[tuple[
     if not spare or not steps:
         return [(step, 1) for step in steps]
     queued = dict(zip(fleet.query.tolist(), fleet.queued.tolist(), strict=True))
+    templates = dict(zip(fleet.query.tolist(), fleet.template.tolist(), strict=True))
     widest = max(range(len(steps)), key=lambda i: sum(queued[q] for q in steps[i].queries))
     backlog = sum(queued[query] for query in steps[widest].queries)
-    extra = spare if backlog > 2 * steps[widest].max_events else 0
+    cost = fleet.templates[templates[steps[widest].queries[0]]].cost
+    extra = spare if cost.trusted and backlog > 2 * steps[widest].max_events else 0
     return [(step, 1 + (extra if i == widest else 0)) for i, step in enumerate(steps)]
 
 

@@ -142,6 +142,8 @@ class Runtime:
     def resume(self, name: str) -> None:
         """Let a quarantined query go on, beginning with the step that failed."""
         query = self._named(name)
+        if query.state.quarantined is None:
+            return  # it may be in a step at this moment, and must not be in two
         self._ledger.quarantine(query.number, None)
         self._fleet.refresh(query, self._clock.now_ms())
         self._fleet.freed(query)
@@ -263,7 +265,8 @@ class Runtime:
 
     def _report(self, query: DeployedQuery, queued: int) -> QueryReport:
         state = query.state
-        windows = {window for start in state.slices for window in query.grid.windows_of(start)}
+        slices = list(state.slices)  # at once: steps go on meanwhile
+        windows = {window for start in slices for window in query.grid.windows_of(start)}
         watermark_ms = state.watermark_ms
         unclosed = [
             w for w in windows if watermark_ms is None or w + query.grid.size_ms > watermark_ms

@@ -108,7 +108,7 @@ class QueryState:
     @property
     def rows_held(self) -> int:
         """Count the state rows in the driver."""
-        return sum(state.rows_held for state in self.slices.values())
+        return sum(state.rows_held for state in list(self.slices.values()))
 
     def apply(self, change: QueryChange) -> tuple[Block, ...]:
         """Take in a committed step; return the files that nothing needs any more."""

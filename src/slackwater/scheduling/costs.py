@@ -25,13 +25,18 @@ class StepCost:
         """Predict how long a step over so many events takes."""
         return self.fixed_ms + self.per_event_ms * events
 
+    @property
+    def trusted(self) -> bool:
+        """Tell whether enough steps were seen to rely on the line."""
+        return self.observations >= _TRUSTED_AFTER
+
     def events_within(self, budget_ms: float) -> int:
         """Return how many events fit a budget.
 
         A line says little about sizes never seen, so the answer grows by steps: at most four times
         the largest step so far.
         """
-        if self.observations < _TRUSTED_AFTER:
+        if not self.trusted:
             return _UNTRUSTED_EVENTS
         room_ms = max(budget_ms - self.fixed_ms, budget_ms / 4)
         fitting = int(room_ms / max(self.per_event_ms, 1e-7))

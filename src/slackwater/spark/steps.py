@@ -121,7 +121,7 @@ class StepRunner:
         return _outcome(table, prepared=plan is not None)
 
     def rejected(self, template: Template, pieces: Sequence[Piece]) -> pa.Table:
-        """Fetch the records of these pieces that have no usable event time, or lose it on the way."""
+        """Fetch the records of these pieces without usable event time, or that lose it on the way."""
         rows = self._input_rows(template, pieces, 1)
         frames = [
             rejected_frame(reader, index, frame)

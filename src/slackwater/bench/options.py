@@ -1,0 +1,96 @@
+"""What a benchmark run is asked to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, Self
+
+from slackwater.errors import DescriptionError
+from slackwater.progress.distributions import NAMED_DELAYS
+from slackwater.scheduling.policies import POLICIES
+
+STOCK: Final = "stock"
+WORKLOADS: Final = ("ysb",)
+LEAST_WARMUP_S: Final = 10.0
+LEAST_RATE: Final = 10.0  # below, a window might hold no view, and could not be due
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Describe a comparison: the same events for each policy, one after the other.
+
+    `rate` is records a second of each query. `warmup` seconds run first and are left out of the
+    figures. `distinct` is how many different pipelines the queries are made from. With `phase`
+    "aligned" all windows close at the same instants. `durable=False` does not wait for the disk.
+    `directory` takes journals, results and checkpoints (None: the system's temporary directory).
+    `json` is where to write the results, `profile` keeps every single latency in them.
+    """
+
+    workload: str = "ysb"
+    policies: tuple[str, ...] = ("deadline",)
+    queries: int = 20
+    rate: float = 1_000.0
+    seconds: float = 60.0
+    warmup: float = LEAST_WARMUP_S
+    delay: str = "none"
+    seed: int = 7
+    distinct: int = 1
+    phase: Literal["spread", "aligned"] = "spread"
+    durable: bool = True
+    sink: Literal["parquet", "memory"] = "parquet"
+    slots: int | None = None
+    directory: str | None = None
+    json: str | None = None
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("workload", self.workload, WORKLOADS)
+        object.__setattr__(self, "policies", tuple(self.policies))
+        _require(len(self.policies) > 0, "policies", self.policies, "name at least one")
+        for policy in self.policies:
+            _one_of("policies", policy, (*POLICIES, STOCK))
+            _require(self.policies.count(policy) == 1, "policies", policy, "name each once")
+        _require(self.queries >= 1, "queries", self.queries, "one or more")
+        _number("rate", self.rate, LEAST_RATE, "records a second of each query")
+        _number("seconds", self.seconds, 1.0, "seconds to measure")
+        _number("warmup", self.warmup, LEAST_WARMUP_S, "seconds to leave out")
+        _one_of("delay", self.delay, tuple(NAMED_DELAYS))
+        _require(
+            1 <= self.distinct <= self.queries,
+            "distinct",
+            self.distinct,
+            f"one or more, and no more than there are queries ({self.queries})",
+        )
+        _one_of("phase", self.phase, ("spread", "aligned"))
+        _one_of("sink", self.sink, ("parquet", "memory"))
+        _require(self.slots is None or self.slots >= 1, "slots", self.slots, "one or more, or none")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the options as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote.
+
+        >>> options = BenchOptions(policies=("deadline", "stock"), queries=8)
+        >>> BenchOptions.from_dict(options.to_dict()) == options
+        True
+        """
+        return cls(**values)
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    _require(value in known, field, value, f"one of {', '.join(known)}")
+
+
+def _number(field: str, value: float, least: float, what: str) -> None:
+    holds = math.isfinite(value) and value >= least
+    _require(holds, field, value, f"{what}, {least:g} or more")
+
+
+def _require(holds: bool, field: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise DescriptionError(f"{field}={value!r} cannot be: give {wanted}")

@@ -1,0 +1,91 @@
+"""Results as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+
+def results_table(results: Sequence[dict[str, Any]]) -> Table:
+    """Set the results out side by side, latency first; ratios are to the first row."""
+    table = Table(title=_title(results), title_justify="left", caption=_caption(results))
+    table.add_column("policy", style="bold")
+    for heading in (
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+        "x mean",
+        "propagation",
+        "fired / due",
+        "events/s",
+        "steps",
+        "queries/step",
+        "CPU",
+        "memory",
+        "deciding",
+    ):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(*_cells(result, results[0]))
+    return table
+
+
+def _cells(result: dict[str, Any], first: dict[str, Any]) -> list[str]:
+    policy = result["policy"]
+    if result.get("trigger"):
+        policy = f"{policy} (trigger {result['trigger']})"
+    return [
+        policy,
+        *(show_latency(result[f"{name}_ms"]) for name in ("mean", "p50", "p95", "p99", "max")),
+        _ratio(result["mean_ms"], first["mean_ms"]),
+        show_latency(result["propagation_mean_ms"]),
+        f"{result['windows_fired']:,} / {result['windows_due']:,}",
+        f"{result['events_per_s']:,.0f}",
+        f"{result['steps']:,}",
+        "-" if result["queries_per_step"] is None else f"{result['queries_per_step']:.1f}",
+        _percent(result["cpu_share"]),
+        "-" if result["memory_peak_mb"] is None else f"{result['memory_peak_mb']:,.0f} MB",
+        _percent(result["overhead_share"]),
+    ]
+
+
+def show_latency(latency_ms: float | None) -> str:
+    """Write a latency the way people read it.
+
+    >>> show_latency(4.2), show_latency(187.4), show_latency(4690.0), show_latency(None)
+    ('4.2 ms', '187 ms', '4.69 s', '-')
+    """
+    if latency_ms is None:
+        return "-"
+    if latency_ms >= 1_000:
+        return f"{latency_ms / 1_000:.2f} s"
+    return f"{latency_ms:.0f} ms" if latency_ms >= 10 else f"{latency_ms:.1f} ms"
+
+
+def _ratio(value: float | None, base: float | None) -> str:
+    return "-" if value is None or not base else f"{value / base:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _title(results: Sequence[dict[str, Any]]) -> str:
+    if not results:
+        return "no results"
+    it = results[0]
+    return (
+        f"{it['workload']}: {it['queries']} queries x {it['rate']:,.0f} events/s, "
+        f"{it['seconds']:g} s, delay {it['delay']}, seed {it['seed']}"
+    )
+
+
+def _caption(results: Sequence[dict[str, Any]]) -> str | None:
+    notes = ["latency: result committed minus window end; propagation: minus closing watermark"]
+    if any(result.get("trigger") for result in results):
+        notes.append("stock: Structured Streaming with its better trigger, results not stored")
+    return "\n".join(notes)

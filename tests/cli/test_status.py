@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.runtime.ledger import Ledger
+from slackwater.spark.sources.base import Range
+from tests.cli.conftest import Invoke
+
+START_MS = 1_704_067_200_000  # 2024-01-01
+WINDOWS = {"size_ms": 5_000, "slide_ms": 2_000, "offset_ms": 0, "spread": True}
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Path]:
+    """Give the directory of a runtime that has planned a step and stopped another query."""
+    ledger = Ledger(tmp_path, durable=False)
+    first = ledger.introduce("clicks", {"windows": WINDOWS})
+    second = ledger.introduce("[views]", {"windows": WINDOWS})
+    ledger.plan({first.number: [(0, Range(partition=3, first=7, until=10, events=3))]})
+    ledger.quarantine(second.number, "ValueError: no such [column]")
+    yield tmp_path
+    ledger.close()
+
+
+def by_name(report: dict[str, Any]) -> dict[str, Any]:
+    return {query["name"]: query for query in report["queries"]}
+
+
+@pytest.mark.spark
+def test_status_counts_everything_that_a_run_left_in_its_journal(
+    invoke: Invoke, journal: Path
+) -> None:
+    result = invoke("status", journal, "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    query = by_name(report)["counts"]
+    assert report["process"] is None
+    assert query["offsets"] == [{"input": 0, "partition": 0, "next": 43}]
+    assert query["watermark_ms"] == START_MS + 37_000
+    assert query["pending"] == []
+    assert query["counters"]["records"] == 43
+    assert query["counters"]["rejected"] == 1
+    assert query["counters"]["too_late_rows"] == 1
+    letters = {
+        (filed["query"], filed["reason"]): filed["count"] for filed in report["dead_letters"]
+    }
+    assert letters == {("counts", "malformed"): 1, ("counts", "too late"): 1}
+    assert report["steps_with_letters_to_file"] == 0
+
+
+@pytest.mark.spark
+def test_status_lists_windows_that_wait_to_close_and_that_late_events_may_amend(
+    invoke: Invoke, journal: Path
+) -> None:
+    report = json.loads(invoke("status", journal, "--json").stdout)
+    windows = by_name(report)["counts"]["open_windows"]
+    found = {window["start_ms"] - START_MS: window["panes"] for window in windows}
+    assert found == {20_000: 2, 30_000: 0}
+    assert all(window["state_rows"] > 0 for window in windows)
+
+
+@pytest.mark.spark
+def test_status_prints_a_readable_page(invoke: Invoke, journal: Path) -> None:
+    page = invoke("status", journal).stdout
+    for piece in (
+        "not in use",
+        "tumbling 10 s",
+        "2024-01-01 00:00:37.000",
+        "2024-01-01 00:00:20.000",
+        "dead letters: counts: 1 malformed",
+    ):
+        assert piece in page
+
+
+def test_status_of_a_journal_in_use_leaves_its_lock_alone(invoke: Invoke, live: Path) -> None:
+    result = invoke("status", live)
+    assert result.exit_code == 0
+    assert "in use by process" in result.stdout
+    assert "quarantined: [views]: ValueError: no such [column]" in result.stdout
+    assert "steps of 1 queries, running now" in result.stdout
+
+
+def test_status_tells_what_a_planned_step_reads(invoke: Invoke, live: Path) -> None:
+    queries = by_name(json.loads(invoke("status", live, "--json").stdout))
+    ranges = [{"input": 0, "partition": 3, "first": 7, "until": 10, "records": 3}]
+    assert queries["clicks"]["pending"] == ranges
+    assert queries["[views]"]["quarantined"] == "ValueError: no such [column]"
+    assert queries["clicks"]["watermark_ms"] is None
+    assert queries["clicks"]["offset_ms"] != queries["[views]"]["offset_ms"]
+
+
+def test_status_takes_the_inner_directory_too(invoke: Invoke, live: Path) -> None:
+    outer, inner = (invoke("status", at, "--json").stdout for at in (live, live / "journal"))
+    assert by_name(json.loads(outer)) == by_name(json.loads(inner))
+
+
+def test_status_changes_nothing(invoke: Invoke, live: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in live.rglob("*")}
+    invoke("status", live)
+    assert {path: path.stat().st_mtime_ns for path in live.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", [".", "missing", "file"])
+def test_status_of_what_is_no_journal_says_so_in_one_line(
+    invoke: Invoke, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").touch()
+    result = invoke("status", tmp_path / name)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "holds no journal" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
