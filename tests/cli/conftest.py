@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import slackwater as sw
 from slackwater.cli.main import app as cli
@@ -18,7 +17,7 @@ Invoke = Callable[..., Result]
 
 
 @pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run the command line with these arguments, on a wide page without colours."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -27,7 +26,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
     def run(*arguments: object) -> Result:
         return runner.invoke(cli, [str(argument) for argument in arguments])
 
-    yield run
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.cli.conftest import Invoke
 
 from slackwater.runtime.journal import Journal
-from tests.cli.conftest import Invoke
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ads.py"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Invoke
 
 from slackwater.runtime.ledger import Ledger
 from slackwater.spark.sources.base import Range
-from tests.cli.conftest import Invoke
 
 START_MS = 1_704_067_200_000  # 2024-01-01
 WINDOWS = {"size_ms": 5_000, "slide_ms": 2_000, "offset_ms": 0, "spread": True}

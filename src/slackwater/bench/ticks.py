@@ -62,9 +62,10 @@ class TickStream:
             self._memory.addData(self._option.apply(tick))
             self.untils.append(piece.until)
 
-    def records_until(self, offset: str | int | None) -> int:
-        """Count the records up to a tick's offset."""
-        return 0 if offset is None else self.untils[int(offset)]
+    def records_until(self, offset: str | None) -> int:
+        """Count the records up to a tick's offset, as progress reports write it."""
+        tick = None if offset is None else json.loads(offset)
+        return 0 if tick is None else self.untils[tick]
 
 
 class Feeder:

@@ -70,7 +70,7 @@ def _imported(file: Path) -> ModuleType:
     except Exception as error:
         raise _in_file(file, error) from error
     # Spark's workers cannot import the file: its functions travel to them whole.
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 

@@ -2,6 +2,157 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-def bench() -> None:
-    """Compare."""
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from slackwater.bench.charts import latency_chart
+from slackwater.bench.command import Progress as Report
+from slackwater.bench.command import run_bench
+from slackwater.bench.options import STOCK, WORKLOADS, BenchOptions
+from slackwater.bench.table import results_table
+from slackwater.bench.worker import tasks_of
+from slackwater.cli.consoles import output, print_note
+from slackwater.errors import DescriptionError
+from slackwater.progress.distributions import NAMED_DELAYS
+from slackwater.scheduling.policies import POLICIES
+
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(BenchOptions)}
+
+
+def bench(
+    workload: Annotated[str, typer.Argument(help=f"What to run: {', '.join(WORKLOADS)}.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="What to compare, with commas between; the first is what others are compared "
+            f"with. Known: {', '.join((*POLICIES, STOCK))} (Structured Streaming)."
+        ),
+    ] = ",".join(DEFAULTS["policies"]),
+    queries: Annotated[int, typer.Option(help="Queries at once.")] = DEFAULTS["queries"],
+    rate: Annotated[float, typer.Option(help="Events a second of each.")] = DEFAULTS["rate"],
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = DEFAULTS["seconds"],
+    warmup: Annotated[
+        float, typer.Option(help="Seconds before that, left out of the figures.")
+    ] = DEFAULTS["warmup"],
+    delay: Annotated[
+        str, typer.Option(help=f"How events are delayed: {', '.join(NAMED_DELAYS)}.")
+    ] = DEFAULTS["delay"],
+    seed: Annotated[int, typer.Option(help="Same seed, same events.")] = DEFAULTS["seed"],
+    distinct: Annotated[
+        int, typer.Option(help="How many different pipelines the queries are made from.")
+    ] = DEFAULTS["distinct"],
+    phase: Annotated[
+        Literal["spread", "aligned"],
+        typer.Option(help="Whether all windows close at the same instants (aligned)."),
+    ] = DEFAULTS["phase"],
+    slots: Annotated[
+        int | None, typer.Option(help="Steps at once (default: Spark's parallelism).")
+    ] = None,
+    durable: Annotated[
+        bool, typer.Option(help="Whether the journal waits for the disk.")
+    ] = DEFAULTS["durable"],
+    sink: Annotated[
+        Literal["parquet", "memory"], typer.Option(help="Where results go.")
+    ] = DEFAULTS["sink"],
+    directory: Annotated[
+        Path | None, typer.Option(help="Where to keep state meanwhile (default: temporary).")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw the latencies into this PNG.")] = None,
+) -> None:
+    """Measure the latency of window results under several policies, on the same events.
+
+    Each policy gets a process of its own, one after the other, and takes the warm-up, the measured
+    seconds, and some more for Spark to start. Structured Streaming (stock) is run with two
+    triggers, and its better result counts.
+    """
+    for file in (json, chart):
+        if file is not None and not file.resolve().parent.is_dir():
+            raise DescriptionError(f"{file} cannot be written: its directory does not exist")
+    options = BenchOptions(
+        workload=workload,
+        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        queries=queries,
+        rate=rate,
+        seconds=seconds,
+        warmup=warmup,
+        delay=delay,
+        seed=seed,
+        distinct=distinct,
+        phase=phase,
+        durable=durable,
+        sink=sink,
+        slots=slots,
+        directory=None if directory is None else str(directory),
+        json=None if json is None else str(json),
+        profile=chart is not None,
+    )
+    with _progress(output, len([task for tasks in tasks_of(options) for task in tasks])) as report:
+        results = run_bench(options, report)
+    output.print(results_table(results))
+    if json is not None:
+        print_note(f"results: {json}")
+    if chart is not None:
+        latency_chart({it["policy"]: it["latencies_ms"] for it in results}, chart)
+        print_note(f"chart: {chart}")
+
+
+@contextmanager
+def _progress(console: Console, runs: int) -> Iterator[Report]:
+    """Show how far each run is: as bars, or a line for each phase without a terminal."""
+    if not console.is_terminal:
+        yield _Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[doing]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield _Bars(progress, runs)
+
+
+class _Lines:
+    """Print what is being done, when that changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str, share: float) -> None:
+        if text != self._last:
+            self._last = text
+            print_note(text)
+
+
+class _Bars:
+    """Turn "policy: what it does" and the share of all runs into one bar for each run."""
+
+    def __init__(self, progress: Progress, runs: int) -> None:
+        self._progress = progress
+        self._runs = runs
+        self._bars: dict[str, TaskID] = {}
+
+    def __call__(self, text: str, share: float) -> None:
+        label, _, doing = text.partition(": ")
+        if doing and label not in self._bars:
+            self._end_all()
+            self._bars[label] = self._progress.add_task(escape(label), total=1.0, doing="")
+        if doing:
+            done = share * self._runs - (len(self._bars) - 1)
+            self._progress.update(self._bars[label], completed=done, doing=doing)
+        else:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        for bar in self._bars.values():
+            self._progress.update(bar, completed=1.0, doing="done")
+            self._progress.stop_task(bar)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -15,15 +16,19 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.cli.consoles import show_span, show_time
+from slackwater.bench.table import show_latency
+from slackwater.cli.consoles import show_time
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
 from slackwater.runtime.runtime import Runtime
 
-RECENT_PANES = 2_000
-RECENT_STEPS = 500
+RECENT_MS = 10_000  # the live figures are about the last ten seconds
+MOST_RECENT_PANES = 5_000
+MOST_RECENT_STEPS = 500
 REFRESHES_PER_SECOND = 4
 LINE_EVERY_S = 5.0
+T = TypeVar("T")
+
 _AROUND_ROWS = 6  # lines around the rows of the table
 
 
@@ -37,7 +42,7 @@ class StepNotes:
         self.events = 0
         self.panes: list[PaneReport] = []
         self.last_pane: dict[str, PaneReport] = {}
-        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_STEPS)
+        self._recent: deque[tuple[float, int]] = deque(maxlen=MOST_RECENT_STEPS)
 
     def step_committed(self, report: StepReport) -> None:
         """Take note of a committed step."""
@@ -57,8 +62,8 @@ class StepNotes:
 
     @property
     def events_per_s(self) -> float:
-        """Return the rate of the recent steps."""
-        recent = list(self._recent)
+        """Return the rate of the recent steps, from the end of the first to that of the last."""
+        recent = _within(list(self._recent), lambda step: step[0])
         if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
             return 0.0
         return sum(n for _, n in recent[1:]) / (recent[-1][0] - recent[0][0]) * 1_000
@@ -70,15 +75,21 @@ class StepNotes:
             f"{self.queries_per_step:.1f} queries/step",
             f"{self.events_per_s:,.0f} events/s",
         ]
-        recent = self.panes[-RECENT_PANES:]
+        recent = _within(self.panes[-MOST_RECENT_PANES:], lambda pane: pane.committed_ms)
         if recent:
             latencies = [pane.latency_ms for pane in recent]
-            mean, p99 = show_span(float(np.mean(latencies))), float(np.percentile(latencies, 99))
-            parts.append(f"latency {mean} mean, {show_span(p99)} p99")
+            mean, p99 = show_latency(float(np.mean(latencies))), float(np.percentile(latencies, 99))
+            parts.append(f"latency {mean} mean, {show_latency(p99)} p99")
         known = [pane.propagation_ms for pane in recent if pane.propagation_ms is not None]
         if known:
-            parts.append(f"propagation {show_span(float(np.mean(known)))}")
+            parts.append(f"propagation {show_latency(float(np.mean(known)))}")
         return "  ".join(parts)
+
+
+def _within(items: Sequence[T], moment_ms: Callable[[T], float]) -> list[T]:
+    """Keep what came at most `RECENT_MS` before the last of them."""
+    since_ms = moment_ms(items[-1]) - RECENT_MS if items else 0.0
+    return [item for item in items if moment_ms(item) >= since_ms]
 
 
 @contextmanager
@@ -86,8 +97,15 @@ def board(console: Console, rt: Runtime, notes: StepNotes, seconds: float) -> It
     """Show how a runtime goes while the block runs it."""
     started = time.monotonic()
     if console.is_terminal:
+
+        def now() -> RenderableType:
+            elapsed = min(time.monotonic() - started, seconds)
+            head = f"{elapsed:3.0f} of {seconds:.0f} s"
+            now_ms = time.time() * 1_000
+            return render(rt.queries(), notes, now_ms=now_ms, height=console.height, head=head)
+
         live = Live(
-            get_renderable=lambda: _table(console, rt, notes, started, seconds),
+            get_renderable=now,
             console=console,
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
@@ -111,14 +129,13 @@ def _print_lines(console: Console, notes: StepNotes, started: float, done: threa
         console.print(f"{elapsed:4.0f} s  {notes.figures()}", soft_wrap=True)
 
 
-def _table(
-    console: Console, rt: Runtime, notes: StepNotes, started: float, seconds: float
+def render(
+    queries: Sequence[QueryReport], notes: StepNotes, *, now_ms: float, height: int, head: str
 ) -> RenderableType:
-    queries = rt.queries()
-    elapsed = min(time.monotonic() - started, seconds)
-    head = Text.assemble((f"{elapsed:3.0f} of {seconds:.0f} s  ", "bold"), notes.figures())
-    room = max(3, console.height - _AROUND_ROWS)
-    parts: list[RenderableType] = [head, "", _rows(queries[:room], notes, time.time() * 1_000)]
+    """Set out how the queries stand, as many as fit."""
+    room = max(3, height - _AROUND_ROWS)
+    first = Text.assemble((f"{head}  ", "bold"), notes.figures())
+    parts: list[RenderableType] = [first, "", _rows(queries[:room], notes, now_ms)]
     if len(queries) > room:
         parts.append(Text(f"... and {len(queries) - room:,} more queries", style="dim"))
     return Group(*parts)
@@ -138,7 +155,7 @@ def _rows(queries: Sequence[QueryReport], notes: StepNotes, now_ms: float) -> Ta
             query.window,
             _watermark(query.watermark_ms),
             _wait(query, now_ms),
-            "-" if last is None else show_span(last.latency_ms),
+            "-" if last is None else show_latency(last.latency_ms),
             f"{query.panes:,}",
             f"{query.rows_out:,}",
             style="red" if query.quarantined is not None else "",

@@ -32,9 +32,11 @@ def hide_logs(handler: logging.Handler) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print a problem as one red line."""
-    line = " ".join(message.split())
-    errors.print(Text.assemble(("error: ", "bold red"), (line, "red")), soft_wrap=True)
+    """Print a problem as one red line; what is quoted below the first stays as it is."""
+    first, _, quoted = message.strip().partition("\n")
+    errors.print(Text.assemble(("error: ", "bold red"), (first, "red")), soft_wrap=True)
+    if quoted:
+        errors.print(Text(quoted, style="dim"), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
@@ -52,15 +54,3 @@ def show_time(moment_ms: float) -> str:
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours % 24:02d}:{minute:02d}:{second:02d}.{ms:03d}"
-
-
-def show_span(span_ms: float) -> str:
-    """Write a span of time in the unit that people would choose.
-
-    >>> show_span(84.2), show_span(1_234), show_span(90_000)
-    ('84 ms', '1.23 s', '90.0 s')
-    """
-    if abs(span_ms) < 1_000:
-        return f"{span_ms:.0f} ms"
-    seconds = span_ms / 1_000
-    return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.1f} s"

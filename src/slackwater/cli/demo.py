@@ -15,9 +15,10 @@ import typer
 from rich.table import Table
 
 from slackwater.bench.charts import latency_chart, terminal_histogram
+from slackwater.bench.table import show_latency
 from slackwater.bench.ysb import WINDOW, events, views_app
 from slackwater.cli.board import StepNotes, board
-from slackwater.cli.consoles import output, print_note, show_span
+from slackwater.cli.consoles import output, print_note
 from slackwater.cli.starting import spark_session
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import NAMED_DELAYS, delay_named
@@ -79,7 +80,7 @@ def demo(
     _print_summary(notes, panes, warm_up_s)
     if panes:
         latencies = [pane.latency_ms for pane in panes]
-        output.print(terminal_histogram(latencies, "latency of a window's result, ms"))
+        output.print(terminal_histogram(latencies, title="latency"))
         latency_chart({policy: latencies}, directory / "latency.png")
         print_note(f"chart: {directory / 'latency.png'}")
     if out is None:
@@ -131,6 +132,6 @@ def _print_summary(notes: StepNotes, panes: Sequence[PaneReport], warm_up_s: flo
     ):
         if values:
             quantiles = np.percentile(values, [50, 95, 99, 100])
-            table.add_row(name, *(show_span(float(v)) for v in (np.mean(values), *quantiles)))
+            table.add_row(name, *(show_latency(float(v)) for v in (np.mean(values), *quantiles)))
     output.print(table)
     output.print()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -20,7 +19,7 @@ from slackwater.errors import SlackwaterError
 class _OneLineErrors(TyperGroup):
     """Turn what Slackwater raises on purpose into a message, and let everything else pass."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:  # click's Context, or that of the click in newer typers
         try:
             return super().invoke(ctx)
         except SlackwaterError as error:

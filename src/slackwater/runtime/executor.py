@@ -24,8 +24,10 @@ from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
 from slackwater.runtime.state import Block, Counters, QueryChange, SliceState
 from slackwater.spark.frames import ROWS, Template
+from slackwater.spark.jobtimes import JobTimes
+from slackwater.spark.outcome import PartitionStatistics, StepOutcome
 from slackwater.spark.sinks.base import PaneId, SinkWriter
-from slackwater.spark.steps import PartitionStatistics, StepOutcome, StepRunner
+from slackwater.spark.steps import StepRunner
 from slackwater.spark.windows import PaneValues, pane_frame, window_frame
 
 
@@ -60,6 +62,8 @@ class StepExecutor:
         sinks: Mapping[object, SinkWriter],
         clock: Clock,
         limits: Limits,
+        *,
+        files_dead_letters: bool,
     ) -> None:
         """Bring together what a step needs."""
         self._spark = spark
@@ -69,6 +73,7 @@ class StepExecutor:
         self._sinks = sinks
         self._clock = clock
         self._limits = limits
+        self._files_dead_letters = files_dead_letters
 
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
         """Run a step and commit it; anything raised before the commit leaves no trace."""
@@ -76,17 +81,18 @@ class StepExecutor:
         watch = _Watch()
         self._ledger.sync(step.position)
         journal_ms = watch.lap_ms()
-        pieces = step.pieces
-        outcome = None
-        if pieces:
+        outcome, job = None, JobTimes()
+        if pieces := step.pieces:
             outcome = self._runner.run(step.template, pieces, slot, parallelism=step.parallelism)
-        run_ms = watch.lap_ms()
+            job = outcome.times
+        watch.lap_ms()
         advances = self._advance(step, outcome)
         windows = [window for advance in advances for window in advance.windows]
         counts, merge_ms, sink_ms = self._emit(step.template, windows, slot, watch)
         rows = dict(zip(windows, counts, strict=True))
         changes = [_with_rows_out(advance, rows) for advance in advances]
         duties = [advance.duty for advance in advances if advance.duty is not None]
+        duties = duties if self._files_dead_letters else []
         position, obsolete = self._ledger.commit(step.number, changes, duties)
         self._ledger.sync(position)
         self._blocks.remove(obsolete)
@@ -102,7 +108,10 @@ class StepExecutor:
             times=StepTimes(
                 wait=started_ms - step.decided_ms,
                 journal=journal_ms,
-                run=run_ms,
+                specify=job.specify,
+                submit=job.submit,
+                run=job.run,
+                collect=job.collect,
                 merge=merge_ms,
                 sink=sink_ms,
             ),

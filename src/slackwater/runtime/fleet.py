@@ -18,6 +18,8 @@ from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
 
 _NEVER = float("inf")
+_BACKLOG_MS = 500.0  # input that waits longer than this is a backlog, not what just came in
+_PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking again
 
 
 @dataclass(eq=False)
@@ -141,9 +143,14 @@ class Fleet:
                 reader.watermark.bound_ms if isinstance(reader.watermark, BoundedLateness) else 0
                 for reader in query.readers
             )
-            columns.due_at_ms[row] = max(float(deadline_ms + bound_ms), now_ms + retry_ms)
-            if query.state.watermark_ms is None or deadline_ms + bound_ms < now_ms:
+            behind = bool(waiting) and min(waiting) < now_ms - _BACKLOG_MS
+            if query.state.watermark_ms is None or behind:
                 columns.due_at_ms[row] = now_ms + retry_ms
+            else:
+                # All there was has been read: event time has to pass before the window can close.
+                rest_ms = min(max(deadline_ms - watermark_ms, retry_ms), _PATIENCE_MS)
+                expected_ms = float(deadline_ms + bound_ms)
+                columns.due_at_ms[row] = max(expected_ms, now_ms + (rest_ms if retry_ms else 0))
 
     def freed(self, query: DeployedQuery) -> None:
         """Note that a query may be chosen again, unless it is quarantined."""

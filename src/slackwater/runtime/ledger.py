@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,14 @@ class LedgerContent:
     next_step: int = 0
     next_batch: int = 0
 
-    def by_number(self, number: int) -> QueryState:
-        """Find a query by its number."""
-        for state in self.queries.values():
-            if state.number == number:
-                return state
-        raise JournalError(f"the journal speaks of query {number}, which it never introduced")
+    def captured(self) -> LedgerContent:
+        """Return a copy that later changes leave alone."""
+        return replace(
+            self,
+            queries={name: state.captured() for name, state in self.queries.items()},
+            duties=dict(self.duties),
+            batches={batch: list(keys) for batch, keys in self.batches.items()},
+        )
 
 
 def read_content(recovered: Recovered) -> LedgerContent:
@@ -222,11 +224,11 @@ class Ledger:
             for number, states in source_states.items():
                 if number in self._numbers:
                     self._numbers[number].source_states = states
-            captured = [state.captured() for state in self.content.queries.values()]
-            header = _snapshot_header(self.content, captured)
+            content = self.content.captured()
             rotation = self._journal.rotate()
 
         def install() -> None:
+            header, captured = _snapshot_header(content), list(content.queries.values())
             payload, header["rows"] = _pack_states(captured)
             rotation.install(header, payload)
 
@@ -237,10 +239,10 @@ class Ledger:
         self._journal.close()
 
 
-def _snapshot_header(content: LedgerContent, captured: Sequence[QueryState]) -> dict[str, Any]:
+def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
     return {
         "kind": "snapshot",
-        "queries": [query_to_json(state) for state in captured],
+        "queries": [query_to_json(state) for state in content.queries.values()],
         "next": [content.next_query, content.next_step, content.next_batch],
         "duties": [
             [

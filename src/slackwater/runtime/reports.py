@@ -37,14 +37,17 @@ class PaneReport:
 class StepTimes:
     """Tell where a step's time went, in milliseconds.
 
-    `wait` is from the decision until the slot took it up, `run` the Spark job with the transfer of
-    its result, `merge` all work on state and windows in the driver.
+    `wait` is from the decision until the slot took it up, `merge` all work on state and windows in
+    the driver. Unless the runtime profiles, `run` includes submitting the job and collecting its
+    result.
     """
 
     wait: float = 0.0
     journal: float = 0.0
     specify: float = 0.0
+    submit: float = 0.0
     run: float = 0.0
+    collect: float = 0.0
     merge: float = 0.0
     sink: float = 0.0
 

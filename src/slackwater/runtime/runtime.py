@@ -42,7 +42,8 @@ class Runtime:
     `journal` is the directory that makes it crash-proof (None: a temporary one, for trying out).
     `slots` is how many steps run at once (default: Spark's parallelism). `budget` is about how long
     a step may take; a larger backlog is worked off in slices. `dead_letters="count"` only counts
-    records that could not be used; "file" also files each with its reason.
+    records that could not be used; "file" also files each with its reason. `profile=True` splits
+    the time of each Spark job into submitting, running and collecting, which costs some itself.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Runtime:
         durable: bool = True,
         dead_letters: Literal["file", "count"] = "file",
         limits: Limits | None = None,
+        profile: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Open the journal, and find out where its queries stand."""
@@ -75,7 +77,7 @@ class Runtime:
         self._ledger = Ledger(self.directory, durable=durable)
         self._blocks = BlockStore(self.directory / "blocks")
         self._blocks.remove_orphans(_referenced_blocks(self._ledger))
-        self._runner = StepRunner(spark, self._slots, prepare=prepare)
+        self._runner = StepRunner(spark, self._slots, prepare=prepare, profile=profile)
         self._fleet = Fleet()
         self._sinks: dict[object, SinkWriter] = {}
         self._templates: dict[object, Template] = {}
@@ -88,6 +90,7 @@ class Runtime:
             self._sinks,
             self._clock,
             limits or Limits(),
+            files_dead_letters=dead_letters == "file",
         )
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
         self._loop = Loop(

@@ -181,7 +181,7 @@ def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
 
 
 def _check_state_names(output: Output, aggregates: dict[str, Aggregate]) -> None:
-    """Refuse names that Spark, which ignores case, would take for one another in a window's state."""
+    """Refuse names that Spark, which ignores case, would take for one another in the state."""
     taken = {key.lower(): f"the key {key!r}" for key in output.by}
     for name, aggregate in aggregates.items():
         for partial in aggregate.partials(name):

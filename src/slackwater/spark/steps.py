@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark.frames import (
-    ROWS,
-    SLICE,
-    STATISTICS,
     Template,
     entry_rows,
     rejected_frame,
@@ -24,9 +19,11 @@ from slackwater.spark.frames import (
     timeless_frame,
     too_late_frame,
 )
+from slackwater.spark.jobtimes import JobWatch
 from slackwater.spark.latebound import SpecificationCells, classic_jvm, fixed_specification
+from slackwater.spark.outcome import StepOutcome, read_outcome
 from slackwater.spark.safety import unsafe_reasons
-from slackwater.spark.sources.base import QUERY, LateBoundReader, Range, ScanReader, SourceReader
+from slackwater.spark.sources.base import LateBoundReader, Range, ScanReader, SourceReader
 
 logger = logging.getLogger("slackwater")
 
@@ -39,35 +36,6 @@ class Piece:
     input: int
     range: Range
     reader: SourceReader = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class PartitionStatistics:
-    """Say what a step saw of one partition, before any transform."""
-
-    query: int
-    input: int
-    partition: int
-    records: int
-    rejected: int
-    newest_ms: int | None  # highest event time, or announced watermark
-    newest_arrival_ms: int | None
-    delays: int
-    delay_sum_ms: float
-    delay_squares_ms2: float
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """Hold what a step brought back: state rows by query and slice, and statistics.
-
-    `timeless` counts, by query, the rows that a transform left without event time.
-    """
-
-    rows: pa.Table  # QUERY, SLICE, then the template's state columns
-    timeless: Counter[int]
-    statistics: tuple[PartitionStatistics, ...]
-    prepared: bool
 
 
 @dataclass
@@ -86,9 +54,12 @@ class _Lane:
 class StepRunner:
     """Turn ranges into rows on Spark, one job a step."""
 
-    def __init__(self, spark: SparkSession, slots: int, *, prepare: bool = True) -> None:
+    def __init__(
+        self, spark: SparkSession, slots: int, *, prepare: bool = True, profile: bool = False
+    ) -> None:
         """Keep one set of prepared plans per slot; `prepare=False` rebuilds every step."""
         self._spark = spark
+        self._profile = profile
         self._prepare = prepare and classic_jvm(spark) is not None
         self._lanes = [_Lane() for _ in range(slots)]
         self._verdicts: dict[Template, list[str]] = {}  # empty: safe
@@ -110,18 +81,20 @@ class StepRunner:
         self, template: Template, pieces: Sequence[Piece], slot: int, *, parallelism: int = 1
     ) -> StepOutcome:
         """Read the pieces in one Spark job; `parallelism` above 1 spreads them over tasks."""
-        plan = None
+        watch, plan = JobWatch(self._spark, slot, profile=self._profile), None
         if parallelism == 1 and self._may_prepare(template) and _fits(template, pieces):
             plan = self._plan(template, slot)
         if plan is not None:
             plan.cells.bind(_specification(template, pieces))
-            table = plan.frame.toArrow()
+            frame = plan.frame
         else:
-            table = self._rebuilt(template, pieces, parallelism).toArrow()
-        return _outcome(table, prepared=plan is not None)
+            frame = self._rebuilt(template, pieces, parallelism)
+        watch.specified()
+        table = frame.toArrow()
+        return read_outcome(table, watch.times(), prepared=plan is not None)
 
     def rejected(self, template: Template, pieces: Sequence[Piece]) -> pa.Table:
-        """Fetch the records of these pieces without usable event time, or that lose it on the way."""
+        """Fetch the records of these pieces without usable event time, or that lose it later."""
         rows = self._input_rows(template, pieces, 1)
         frames = [
             rejected_frame(reader, index, frame)
@@ -250,44 +223,3 @@ def _shares(pieces: Sequence[Piece], parallelism: int) -> list[list[Piece]]:
         shares[lightest].append(piece)
         loads[lightest] += piece.range.events
     return shares
-
-
-def _outcome(table: pa.Table, *, prepared: bool) -> StepOutcome:
-    is_row = pc.is_null(table[STATISTICS])
-    statistics = table.filter(pc.invert(is_row)).select([QUERY, STATISTICS])
-    rows = table.filter(is_row).drop_columns([STATISTICS])
-    # Nullability differs between plans of the same template; state must not depend on it.
-    rows = pa.table(dict(zip(rows.column_names, rows.columns, strict=True)))
-    timeless: Counter[int] = Counter()
-    if rows[SLICE].null_count:
-        placed = pc.is_valid(rows[SLICE])
-        timeless = _count_rows(rows.filter(pc.invert(placed)))
-        rows = rows.filter(placed)
-    return StepOutcome(rows, timeless, tuple(_read_statistics(statistics)), prepared)
-
-
-def _count_rows(state: pa.Table) -> Counter[int]:
-    """Count, by query, the rows behind some state."""
-    each = state[ROWS].to_pylist() if ROWS in state.column_names else [1] * state.num_rows
-    counts: Counter[int] = Counter()
-    for query, rows in zip(state[QUERY].to_pylist(), each, strict=True):
-        counts[query] += rows
-    return counts
-
-
-def _read_statistics(table: pa.Table) -> Iterator[PartitionStatistics]:
-    queries = table[QUERY].to_pylist()
-    for query, text in zip(queries, table[STATISTICS].to_pylist(), strict=True):
-        cell = json.loads(text)  # an aggregate that is null is left out
-        yield PartitionStatistics(
-            query=query,
-            input=cell["input"],
-            partition=cell["partition"],
-            records=cell["records"],
-            rejected=cell["rejected"],
-            newest_ms=cell.get("newest"),
-            newest_arrival_ms=cell.get("newest_arrival"),
-            delays=cell["delays"],
-            delay_sum_ms=cell.get("delay_sum", 0.0),
-            delay_squares_ms2=cell.get("delay_squares", 0.0),
-        )

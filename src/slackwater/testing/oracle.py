@@ -20,7 +20,12 @@ _NOT_IN_A_BATCH = ("pane", "timing", "accuracy")
 
 
 def batch_panes(
-    output: Output, inputs: Mapping[str, DataFrame], *, query: str = "test", number: int = 0
+    output: Output,
+    inputs: Mapping[str, DataFrame],
+    *,
+    event_time: str,
+    query: str = "test",
+    number: int = 0,
 ) -> DataFrame:
     """Compute an output over all events at once: query, window_start, window_end, then the result.
 
@@ -33,8 +38,7 @@ def batch_panes(
         for leaf in leaves(output.stream)
     )
     rows = through(output.stream, frames, output.place)
-    event_time = _event_time(output, rows)
-    window = _exploded_windows(output, rows.where(f"`{event_time}` IS NOT NULL"), event_time, number)
+    window = _exploded_windows(output, rows, event_time, number)
     start, end = "timestamp_micros(_sw_start)", f"_sw_start + {output.windows.size_ms * 1_000}L"
     columns = [f"'{query}' AS query", f"{start} AS window_start"]
     columns.append(f"timestamp_micros({end}) AS window_end")
@@ -70,22 +74,13 @@ def assert_same_panes(panes: pa.Table, expected: DataFrame | pa.Table) -> None:
         assert all(map(_close, row.values(), other_row.values())), f"{row} is not {other_row}"
 
 
-def _event_time(output: Output, rows: DataFrame) -> str:
-    times = [name for name, kind in rows.dtypes if kind == "timestamp"]
-    if len(times) != 1:
-        raise ValueError(f"{output.place}: give rows with one timestamp, the event time: {times}")
-    return times[0]
-
-
-def _exploded_windows(
-    output: Output, rows: DataFrame, event_time: str, number: int
-) -> DataFrame:
+def _exploded_windows(output: Output, rows: DataFrame, event_time: str, number: int) -> DataFrame:
     """Repeat each row for every window that holds it, in plain arithmetic on microseconds."""
     size_us, slide_us = output.windows.size_ms * 1_000, output.windows.slide_ms * 1_000
     offset_us = output.windows.grid(number).offset_ms * 1_000
     most = math.ceil(size_us / slide_us)
     time = f"unix_micros(`{event_time}`)"
-    last = f"CAST(floor(({time} - {offset_us}) / {slide_us}) AS BIGINT) * {slide_us}L + {offset_us}L"
+    last = f"{time} - pmod({time} - {offset_us}L, {slide_us}L)"
     starts = f"transform(sequence(0, {most - 1}), i -> {last} - i * {slide_us}L)"
     held = f"filter({starts}, start -> start + {size_us}L > {time})"
     return rows.selectExpr("*", f"explode({held}) AS _sw_start")

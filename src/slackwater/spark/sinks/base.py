@@ -41,7 +41,7 @@ class SinkWriter(ABC):
         """
 
     def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
-        """Write one pane too large for the driver, from a frame with all columns; count its rows."""
+        """Write one pane too large for the driver, from a frame with all columns; count rows."""
         panes = frame.toArrow()
         self.write(panes, lane)
         return int(panes.num_rows)

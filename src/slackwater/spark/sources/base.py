@@ -92,7 +92,7 @@ class SourceReader(ABC):
         return [piece]
 
     def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
-        """Tell when the first source watermark `>= deadline_ms` arrives; None if nobody can know."""
+        """Tell when the first source watermark `>= deadline_ms` arrives; None if unknowable."""
         return None
 
     def next_arrival_ms(self, now_ms: float) -> float | None:

@@ -1,0 +1,361 @@
+"""However events arrive and steps are cut, each window's last pane is that of one Spark batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import slackwater as sw
+from slackwater.app.stream import App, Output, Stream
+from slackwater.app.watermarks import WatermarkStrategy
+from slackwater.app.windows import Windows
+from slackwater.runtime.executor import Limits
+from slackwater.runtime.reports import PaneReport, StepReport
+from slackwater.runtime.runtime import Runtime
+from slackwater.scheduling.policies import POLICIES, policy_named
+from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy
+from slackwater.spark.sinks.memory import MemorySink
+from slackwater.testing import ManualClock, Script, assert_same_panes, batch_panes, scripted
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "ts timestamp, k string, g int, v double, n bigint, d decimal(12,2), mark boolean"
+AGGREGATES = {
+    "rows": sw.count(),
+    "values": sw.count("v"),
+    "sum_double": sw.sum("v"),
+    "sum_whole": sw.sum("n"),
+    "sum_decimal": sw.sum("d"),
+    "sum_expression": sw.sum("v * 2 + n"),
+    "mean_double": sw.mean("v"),
+    "mean_whole": sw.mean("n"),
+    "mean_decimal": sw.mean("d"),
+    "least": sw.min("v"),
+    "least_text": sw.min("k"),
+    "most_decimal": sw.max("d"),
+    "latest": sw.max("ts"),
+    "spread": sw.variance("v"),
+    "deviation": sw.stddev("n"),
+    "distinct_keys": sw.approx_distinct("k"),
+    "distinct_values": sw.approx_distinct("v"),
+    "median": sw.approx_quantile("v", 0.5),
+    "tails": sw.approx_quantile("n", (0.05, 0.95)),
+}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+YEAR_2024_MS = 1_704_067_200_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """Say what a record holds, and how late it is behind its arrival."""
+
+    partition: int
+    behind_us: int
+    content: int
+
+    def values(self, arrives_ms: int) -> dict[str, Any]:
+        x = self.content
+        return {
+            "ts": EPOCH + timedelta(microseconds=arrives_ms * 1_000 - self.behind_us),
+            "k": (None, "a", "b", "it's", "")[x % 5],
+            "g": (None, 0, 1)[x % 3],
+            "v": None if x % 7 == 0 else x * 0.3 - 10,
+            "n": None if x % 11 == 0 else (x - 30) * 10 ** (x % 9),
+            "d": None if x % 6 == 0 else Decimal(x * 7 - 99) / 100,
+            "mark": x % 4 == 0,
+        }
+
+
+@dataclass(frozen=True)
+class Input:
+    """Hold the events of one source: some instants of arrival, and what comes at each."""
+
+    partitions: int
+    batches: tuple[tuple[int, tuple[Event, ...]], ...]  # (arrival after the one before, events)
+
+    def arrivals(self, start_ms: int) -> list[tuple[int, Event]]:
+        found, now_ms = [], start_ms
+        for gap_ms, events in self.batches:
+            now_ms += gap_ms
+            found += [(now_ms, each) for each in events]
+        return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """Hold everything that one run is made of."""
+
+    inputs: tuple[tuple[Input, ...], ...]  # per deployment, per source of the app
+    windows: Windows
+    watermark: str
+    bound_ms: int
+    lateness_ms: int
+    start_ms: int
+    pipeline: str
+    by: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    apply: str | None
+    policy: str
+    step_limits: tuple[int, ...]
+    prepare: bool
+    slots: int
+    limits: Limits
+
+    @property
+    def strategy(self) -> WatermarkStrategy:
+        bound = timedelta(milliseconds=self.bound_ms)
+        if self.watermark == "punctuated":
+            passed = f"timestamp_millis(unix_millis(ts) - {self.bound_ms}L)"
+            return sw.punctuated(f"CASE WHEN mark THEN {passed} END")
+        return sw.bounded(bound) if self.watermark == "bounded" else sw.from_source()
+
+
+@st.composite
+def inputs(draw: st.DrawFn, latest_ms: int) -> Input:
+    partitions = draw(st.integers(1, 3))
+    each = st.builds(
+        Event,
+        partition=st.integers(0, partitions - 1),
+        behind_us=st.integers(0, latest_ms * 1_000),
+        content=st.integers(0, 60),
+    )
+    batch = st.tuples(st.integers(0, 4_000), st.lists(each, min_size=1, max_size=8).map(tuple))
+    return Input(partitions, tuple(draw(st.lists(batch, min_size=1, max_size=5))))
+
+
+@st.composite
+def window_grids(draw: st.DrawFn, most_windows: int = 4) -> Windows:
+    size_ms = draw(st.integers(1, 6_000))
+    kind = draw(st.sampled_from(["tumbling", "sliding", "gaps"]))
+    slide_ms = size_ms
+    if kind == "sliding":
+        slide_ms = draw(st.integers(-(-size_ms // most_windows), size_ms))
+    elif kind == "gaps":
+        slide_ms = draw(st.integers(size_ms, 2 * size_ms + 1))
+    if draw(st.booleans()):
+        return Windows(size_ms, slide_ms, spread=True)
+    return Windows(size_ms, slide_ms, offset_ms=draw(st.integers(0, slide_ms - 1)))
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
+    bound_ms, lateness_ms = draw(st.integers(0, 2_000)), draw(st.integers(0, 2_000))
+    pipeline = draw(st.sampled_from(["plain", "fused", "unfused", "union", "joined", "unsafe"]))
+    source = inputs(bound_ms + lateness_ms)
+    sources = st.tuples(source, source) if pipeline == "union" else st.tuples(source)
+    watermark = draw(st.sampled_from(["bounded", "from_source", "punctuated"]))
+    before_1970 = watermark == "bounded" and draw(st.booleans())
+    names = st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=4, max_size=7, unique=True)
+    small = st.sampled_from([Limits(), Limits(state_rows=3), Limits(window_rows=2)])
+    return Case(
+        inputs=tuple(draw(st.lists(sources, min_size=1, max_size=1 if apply else 3))),
+        windows=draw(window_grids()),
+        watermark=watermark,
+        bound_ms=bound_ms,
+        lateness_ms=lateness_ms,
+        start_ms=-5_000 if before_1970 else YEAR_2024_MS,
+        pipeline=pipeline,
+        by=() if apply else draw(st.sampled_from([(), ("k",), ("g",), ("k", "g")])),
+        aggregates=() if apply else tuple(draw(names)),
+        apply=draw(st.sampled_from(["ranking", "pandas"])) if apply else None,
+        policy=draw(st.sampled_from(sorted(POLICIES))),
+        step_limits=tuple(draw(st.lists(st.integers(2, 30), min_size=1, max_size=3))),
+        prepare=draw(st.booleans()),
+        slots=draw(st.integers(1, 2)),
+        limits=draw(small),
+    )
+
+
+@dataclass
+class Choppy:
+    """Choose as another policy does, but cut steps as small as a list of limits says."""
+
+    inner: Policy
+    limits: tuple[int, ...]
+    name: str = "choppy"
+    decisions: int = 0
+
+    def decide(self, fleet: FleetSnapshot) -> Decision:
+        found = self.inner.decide(fleet)
+        self.decisions += 1
+        limit = self.limits[self.decisions % len(self.limits)]
+        return replace(found, steps=tuple(replace(s, max_events=limit) for s in found.steps))
+
+
+@dataclass
+class Panes:
+    """Note every pane that is committed."""
+
+    reports: list[PaneReport] = field(default_factory=list)
+
+    def step_committed(self, report: StepReport) -> None:
+        self.reports += report.panes
+
+
+def ranked(rows: DataFrame) -> DataFrame:
+    """Keep the two best rows of each key: what no incremental aggregate can do."""
+    order = Window.partitionBy("k").orderBy(F.desc_nulls_last("v"), "n", "d", "ts", "g", "mark")
+    return rows.withColumn("place", F.row_number().over(order)).where("place <= 2")
+
+
+def by_pandas(rows: DataFrame) -> DataFrame:
+    """Pass each group through a pandas function."""
+
+    def largest(group: pd.DataFrame) -> pd.DataFrame:
+        values = group["v"].dropna()
+        width = float(values.max() - values.min()) if len(values) else None
+        return pd.DataFrame({"g": group["g"].head(1), "size": len(group), "width": width})
+
+    return rows.groupBy("g").applyInPandas(largest, "g int, size long, width double")
+
+
+def described(spark: SparkSession, case: Case, sink: MemorySink) -> tuple[App, Output]:
+    app = App("equivalence")
+    stream = app.source("one")
+    names = spark.createDataFrame([("a", 1), ("b", 2), ("", 3)], "k string, place int")
+    match case.pipeline:
+        case "fused":
+            stream = stream.transform(_sifted)
+        case "unfused":
+            columns = [column.split()[0] for column in SCHEMA.split(", ")]
+            stream = stream.transform(lambda df: df.select(*columns))
+        case "union":
+            stream = stream.transform(_sifted).union(app.source("two"))
+        case "joined":
+            stream = stream.transform(lambda df: df.join(F.broadcast(names), "k", "left"))
+        case "unsafe":
+            stream = stream.transform(lambda df: df.withColumn("n", F.expr("n + int(rand())")))
+    return app, _windowed(stream, case, sink)
+
+
+def _sifted(df: DataFrame) -> DataFrame:
+    nan = "IF(g = 1, double('NaN'), v)"
+    return df.where("n IS NULL OR n <> 0").withColumn("v", F.expr(nan))
+
+
+def _windowed(stream: Stream, case: Case, sink: MemorySink) -> Output:
+    windowed = stream.window(case.windows, by=case.by)
+    if case.apply is not None:
+        result = windowed.apply({"ranking": ranked, "pandas": by_pandas}[case.apply])
+    else:
+        result = windowed.aggregate(**{name: AGGREGATES[name] for name in case.aggregates})
+    return result.to(sink, lateness=timedelta(milliseconds=case.lateness_ms))
+
+
+def script_of(case: Case, source: Input) -> Script:
+    script = scripted(
+        SCHEMA, event_time="ts", watermark=case.strategy, partitions=source.partitions
+    )
+    for arrives_ms, each in source.arrivals(case.start_ms):
+        values = each.values(arrives_ms)
+        script.add(arrives=arrives_ms, partition=each.partition, **values)
+        if case.watermark == "from_source":
+            passed_ms = arrives_ms - case.bound_ms
+            script.announce(passed_ms, arrives=arrives_ms, partition=each.partition)
+    return script.end()
+
+
+def expected(spark: SparkSession, case: Case, output: Output) -> DataFrame:
+    batches = []
+    for number, sources in enumerate(case.inputs):
+        frames = {
+            name: spark.createDataFrame(
+                [tuple(e.values(ms).values()) for ms, e in source.arrivals(case.start_ms)], SCHEMA
+            )
+            for name, source in zip(("one", "two"), sources, strict=False)
+        }
+        batches.append(
+            batch_panes(output, frames, event_time="ts", query=f"q{number}", number=number)
+        )
+    return reduce(DataFrame.union, batches)
+
+
+def check(spark: SparkSession, case: Case) -> None:
+    """Run a case as a stream and as a batch, and compare; then account for every record."""
+    sink, panes = sw.memory(), Panes()
+    app, output = described(spark, case, sink)
+    with Runtime(
+        spark,
+        policy=Choppy(policy_named(case.policy), case.step_limits),
+        slots=case.slots,
+        prepare=case.prepare,
+        durable=False,
+        dead_letters="count",
+        limits=case.limits,
+        clock=ManualClock(max(0, case.start_ms)),
+    ) as runtime:
+        runtime.observe(panes)
+        for number, sources in enumerate(case.inputs):
+            scripts = [script_of(case, source) for source in sources]
+            named = dict(zip(("one", "two"), scripts, strict=False))
+            runtime.deploy(app, f"q{number}", reset=False, **named)
+        runtime.run()
+        reports = {report.name: report for report in runtime.queries()}
+
+    for number, sources in enumerate(case.inputs):
+        report = reports[f"q{number}"]
+        assert report.quarantined is None
+        assert report.records == sum(len(s.arrivals(0)) for s in sources)
+        assert (report.rejected, report.too_late_rows) == (0, 0)
+        assert (report.queued, report.open_windows, report.state_rows) == (0, 0, 0)
+    check_panes(panes.reports, sink)
+    assert_same_panes(sink.table(), expected(spark, case, output))
+    late = sum(pane.timing == "late" for pane in panes.reports)
+    event(f"{case.pipeline}, {'with' if late else 'without'} late panes")
+
+
+def check_panes(reports: list[PaneReport], sink: MemorySink) -> None:
+    """Hold panes to their identity: each once, numbered from 0, the first on time."""
+    numbers: dict[tuple[str, int], list[int]] = {}
+    for pane in reports:
+        numbers.setdefault((pane.query, pane.window_start_ms), []).append(pane.pane)
+        assert pane.timing == ("on_time" if pane.pane == 0 else "late")
+    assert all(found == list(range(len(found))) for found in numbers.values())
+    rows = Counter(
+        (row["query"], int(row["window_start"].timestamp() * 1_000), row["pane"])
+        for row in sink.rows()
+    )
+    told = {(p.query, p.window_start_ms, p.pane): p.rows for p in reports if p.rows}
+    assert rows == told
+
+
+examples = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+)
+
+
+@settings(examples, max_examples=30)
+@given(case=cases())
+def test_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@settings(examples, max_examples=6)
+@given(case=cases(apply=True))
+def test_functions_of_a_window_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@pytest.mark.slow
+@settings(examples, max_examples=400)
+@given(case=cases())
+def test_many_more_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@pytest.mark.slow
+@settings(examples, max_examples=60)
+@given(case=cases(apply=True))
+def test_many_more_functions_of_a_window_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
