@@ -30,7 +30,9 @@ def batch(watermark: str, *, timestamp: str = "2024-01-01T00:00:10.000Z", took: 
     }
 
 
-def test_a_window_is_out_when_the_first_batch_whose_watermark_reaches_its_end_is_committed() -> None:
+def test_a_window_is_out_when_the_first_batch_whose_watermark_reaches_its_end_is_committed() -> (
+    None
+):
     end_ms = int(moment_ms("2024-01-01T00:00:09.000Z"))
     reports = [
         batch("2024-01-01T00:00:08.999Z"),

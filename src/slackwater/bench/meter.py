@@ -58,7 +58,7 @@ class TreeMeter:
     def _watch(self) -> None:
         while not self._stop.is_set():
             try:
-                self._samples.append(_sample(self._root))
+                self._samples.append(sample_tree(self._root))
             except psutil.NoSuchProcess:
                 return
             self._stop.wait(PERIOD_S)
@@ -79,7 +79,8 @@ def usage_of(samples: list[Sample], span: Span, cores: int) -> dict[str, float |
     }
 
 
-def _sample(root: psutil.Process) -> Sample:
+def sample_tree(root: psutil.Process) -> Sample:
+    """Add up what a process and its descendants have used so far."""
     cpu_s, resident = 0.0, 0
     moment_ms = time.time() * 1_000
     for process in [root, *root.children(recursive=True)]:

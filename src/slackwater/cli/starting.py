@@ -19,7 +19,10 @@ from slackwater.spark.session import session
 logger = logging.getLogger("slackwater.spark")
 
 _STDERR = 2
-_NOISE = ("WARNING: Using incubator modules",)  # the JVM's own, on every start of Spark 4
+_NOISE = (
+    "WARNING: Using incubator modules",  # the JVM's own, on every start of Spark 4
+    "Warning: Java versions > Java 11 can only operate in restricted mode",  # its sketches
+)
 
 
 @contextmanager
@@ -45,7 +48,7 @@ def _start(master: str) -> SparkSession:
             with lines.taken():
                 return session(master)
         except (PySparkException, OSError) as error:
-            said = lines.last() or str(error)
+            said = lines.first() or str(error)
             raise MissingRequirementError(
                 f"Spark did not start on {master} ({said}): check that Java 17 or 21 is installed, "
                 "that JAVA_HOME names it, and that the master can be reached"
@@ -78,9 +81,9 @@ class _JvmLines:
         self._started.set()
         self._log()
 
-    def last(self) -> str:
-        """Return the last thing said before the start failed."""
-        return self._lines[-1] if self._lines else ""
+    def first(self) -> str:
+        """Return the first thing said before the start failed: the rest follows from it."""
+        return self._lines[0] if self._lines else ""
 
     def _read(self, reading: int) -> None:
         rest = b""

@@ -29,7 +29,7 @@ PLACE_COLUMNS = frozenset({PARTITION, OFFSET, ARRIVAL})
 _STATEFUL = {
     "Aggregate": "an aggregation",
     "Distinct": "distinct",
-    "Deduplicate": "dropDuplicates",
+    "Deduplicate": "distinct or dropDuplicates",
     "Window": "a window function",
     "GlobalLimit": "limit",
     "LocalLimit": "limit",

@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from slackwater.bench import command
+from slackwater.bench.command import Progress, run_bench, write_json
+from slackwater.bench.due import Span
+from slackwater.bench.figures import Measured, figures
+from slackwater.bench.options import BenchOptions
+from slackwater.bench.table import results_table
+from slackwater.bench.worker import Task
+from slackwater.errors import SlackwaterError
+
+LATENCY_MS = {None: 40.0, "0 seconds": 4_700.0, "3 seconds": 3_900.0}
+
+
+def measured(task: Task, progress: Progress) -> dict[str, Any]:
+    progress("measuring", 0.5)
+    seen = Measured(
+        span=Span(0, 1_000),
+        due={("q", 1_000): 1_010.0},
+        out={("q", 1_000): 1_000 + LATENCY_MS[task.trigger]},
+        events=10,
+        steps=1,
+        served=1,
+        trigger=task.trigger,
+    )
+    return figures(task.options, task.policy, seen)
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_task", measured)
+
+
+@pytest.mark.usefixtures("workers")
+def test_each_policy_has_one_result_in_the_order_asked(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    results = run_bench(BenchOptions(policies=("stock", "deadline"), json=str(path)))
+    assert [result["policy"] for result in results] == ["stock", "deadline"]
+    assert results[0]["trigger"] == "3 seconds"
+    assert json.loads(path.read_text()) == results
+
+
+@pytest.mark.usefixtures("workers")
+def test_progress_never_goes_back_and_ends_at_one() -> None:
+    told: list[tuple[str, float]] = []
+    run_bench(
+        BenchOptions(policies=("deadline", "stock")), lambda text, share: told.append((text, share))
+    )
+    shares = [share for _, share in told]
+    assert shares == sorted(shares)
+    assert told[-1] == ("done", 1.0)
+    assert told[0][0] == "deadline: measuring"
+
+
+def test_the_table_shows_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
+        measured(Task(BenchOptions(), "deadline"), lambda text, share: None),
+        measured(Task(BenchOptions(), "stock", "3 seconds"), lambda text, share: None),
+    ]
+    Console(width=240).print(results_table(results))
+    shown = capsys.readouterr().out
+    assert "deadline" in shown
+    assert "stock (trigger 3 seconds)" in shown
+    assert "3.90 s" in shown
+    assert "97.50" in shown
+
+
+def test_results_are_written_as_a_list(tmp_path: Path) -> None:
+    write_json(tmp_path / "none.json", [])
+    assert json.loads((tmp_path / "none.json").read_text()) == []
+
+
+def test_a_worker_that_fails_is_reported_with_the_end_of_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Task, "to_json", lambda task: "no JSON at all")
+    task = Task(BenchOptions(directory=str(tmp_path)), "deadline")
+    with pytest.raises(SlackwaterError, match=r"deadline failed \(exit code 1\)(?s:.*)JSONDecode"):
+        command.run_task(task, lambda text, share: None)
+    assert list(tmp_path.iterdir()) == []
