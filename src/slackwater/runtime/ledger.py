@@ -96,24 +96,22 @@ class Ledger:
         self._numbers = {state.number: state for state in self.content.queries.values()}
 
     def introduce(self, name: str, fingerprint: dict[str, Any]) -> QueryState:
-        """Give a new query its number."""
+        """Give a new query its number; durable with the query's first plan."""
         with self._lock:
             state = QueryState(self.content.next_query, name, fingerprint)
             self.content.next_query += 1
             self.content.queries[name] = state
             self._numbers[state.number] = state
-            position = self._journal.append(
+            self._journal.append(
                 {"kind": "query", "q": state.number, "name": name, "fingerprint": fingerprint}
             )
-        self._journal.sync(position)
         return state
 
     def remember_sources(self, number: int, states: list[Any]) -> None:
-        """Write down what a query's sources need besides offsets."""
+        """Write down what a query's sources need besides offsets; durable with its first plan."""
         with self._lock:
             self._numbers[number].source_states = states
-            position = self._journal.append({"kind": "sources", "q": number, "states": states})
-        self._journal.sync(position)
+            self._journal.append({"kind": "sources", "q": number, "states": states})
 
     def reset(self, name: str) -> None:
         """Forget a query altogether; redeployed, it starts anew under another number."""
