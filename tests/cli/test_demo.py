@@ -87,13 +87,13 @@ def test_the_figures_are_about_the_last_ten_seconds() -> None:
     for number in range(1, 4):
         committed_ms = NOW_MS - 1_000 * number
         notes.step_committed(step(number, query="a", committed_ms=committed_ms, latency_ms=50))
-    assert "4 steps" in notes.figures()
-    assert "latency 50 ms mean, 50 ms p99" in notes.figures()
+    assert "4 steps" in notes.work()
+    assert "latency 50 ms mean, 50 ms p99" in notes.timeliness()
     assert len(notes.panes) == 4
 
 
 def test_before_the_first_result_no_latency_is_shown() -> None:
-    assert "latency" not in StepNotes().figures()
+    assert StepNotes().timeliness() == "no result yet"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_demo_leaves_results_journal_and_chart_where_asked(
     spark: SparkSession, invoke: Invoke, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    result = invoke("demo", "--queries", 2, "--rate", 100, "--seconds", 8, "--out", out)
+    result = invoke("demo", "--queries", 2, "--rate", 100, "--seconds", 4, "--out", out)
     assert result.exit_code == 0, result.output
     assert pq.read_table(out / "views").num_rows > 0
     assert "2 queries" in result.stdout

@@ -69,7 +69,7 @@ def test_status_prints_a_readable_page(invoke: Invoke, journal: Path) -> None:
     page = invoke("status", journal).stdout
     for piece in (
         "not in use",
-        "tumbling 10 s",
+        "10 s",
         "2024-01-01 00:00:37.000",
         "2024-01-01 00:00:20.000",
         "dead letters: counts: 1 malformed",

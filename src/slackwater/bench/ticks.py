@@ -21,7 +21,7 @@ from slackwater.spark.sources.generator import Generator
 from slackwater.spark.sources.generator_reader import GeneratorReader
 
 LEAST_PERIOD_S = 0.05
-MOST_TICKS_PER_S = 400.0  # over all queries: feeding must not take the time of what is fed
+MOST_TICKS_PER_S = 100.0  # over all queries: feeding must not take the time of what is fed
 
 
 class TickStream:

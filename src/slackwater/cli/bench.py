@@ -19,7 +19,7 @@ from slackwater.bench.command import run_bench
 from slackwater.bench.options import STOCK, WORKLOADS, BenchOptions
 from slackwater.bench.table import results_table
 from slackwater.bench.worker import tasks_of
-from slackwater.cli.consoles import output, print_note
+from slackwater.cli.consoles import output, print_note, print_table
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
@@ -97,7 +97,7 @@ def bench(
     )
     with _progress(output, len([task for tasks in tasks_of(options) for task in tasks])) as report:
         results = run_bench(options, report)
-    output.print(results_table(results))
+    print_table(results_table(results))
     if json is not None:
         print_note(f"results: {json}")
     if chart is not None:

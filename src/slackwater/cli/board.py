@@ -29,7 +29,7 @@ REFRESHES_PER_SECOND = 4
 LINE_EVERY_S = 5.0
 T = TypeVar("T")
 
-_AROUND_ROWS = 6  # lines around the rows of the table
+_AROUND_ROWS = 7  # lines around the rows of the table
 
 
 class StepNotes:
@@ -68,22 +68,25 @@ class StepNotes:
             return 0.0
         return sum(n for _, n in recent[1:]) / (recent[-1][0] - recent[0][0]) * 1_000
 
-    def figures(self) -> str:
-        """Say in one line how it goes."""
-        parts = [
-            f"{self.steps:,} steps",
-            f"{self.queries_per_step:.1f} queries/step",
-            f"{self.events_per_s:,.0f} events/s",
-        ]
+    def work(self) -> str:
+        """Say how much is done."""
+        return (
+            f"{self.steps:,} steps  {self.queries_per_step:.1f} queries/step  "
+            f"{self.events_per_s:,.0f} events/s"
+        )
+
+    def timeliness(self) -> str:
+        """Say how late the recent results were."""
         recent = _within(self.panes[-MOST_RECENT_PANES:], lambda pane: pane.committed_ms)
-        if recent:
-            latencies = [pane.latency_ms for pane in recent]
-            mean, p99 = show_latency(float(np.mean(latencies))), float(np.percentile(latencies, 99))
-            parts.append(f"latency {mean} mean, {show_latency(p99)} p99")
+        if not recent:
+            return "no result yet"
+        latencies = [pane.latency_ms for pane in recent]
+        mean, p99 = float(np.mean(latencies)), float(np.percentile(latencies, 99))
+        said = f"latency {show_latency(mean)} mean, {show_latency(p99)} p99"
         known = [pane.propagation_ms for pane in recent if pane.propagation_ms is not None]
         if known:
-            parts.append(f"propagation {show_latency(float(np.mean(known)))}")
-        return "  ".join(parts)
+            said += f"  propagation {show_latency(float(np.mean(known)))} mean"
+        return said
 
 
 def _within(items: Sequence[T], moment_ms: Callable[[T], float]) -> list[T]:
@@ -126,7 +129,8 @@ def board(console: Console, rt: Runtime, notes: StepNotes, seconds: float) -> It
 def _print_lines(console: Console, notes: StepNotes, started: float, done: threading.Event) -> None:
     while not done.wait(LINE_EVERY_S):
         elapsed = time.monotonic() - started
-        console.print(f"{elapsed:4.0f} s  {notes.figures()}", soft_wrap=True)
+        line = f"{elapsed:4.0f} s  {notes.work()}  {notes.timeliness()}"
+        console.print(line, soft_wrap=True)
 
 
 def render(
@@ -134,8 +138,13 @@ def render(
 ) -> RenderableType:
     """Set out how the queries stand, as many as fit."""
     room = max(3, height - _AROUND_ROWS)
-    first = Text.assemble((f"{head}  ", "bold"), notes.figures())
-    parts: list[RenderableType] = [first, "", _rows(queries[:room], notes, now_ms)]
+    first = Text.assemble((f"{head}  ", "bold"), notes.work())
+    parts: list[RenderableType] = [
+        first,
+        Text(notes.timeliness()),
+        "",
+        _rows(queries[:room], notes, now_ms),
+    ]
     if len(queries) > room:
         parts.append(Text(f"... and {len(queries) - room:,} more queries", style="dim"))
     return Group(*parts)

@@ -7,7 +7,10 @@ import logging
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
+
+FILE_WIDTH = 200
 
 output = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -42,6 +45,12 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print something to know that is not a result."""
     output.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, without squeezing it where no terminal sets its width."""
+    console = output if output.is_terminal else Console(width=FILE_WIDTH, highlight=False)
+    console.print(table)
 
 
 def show_time(moment_ms: float) -> str:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from pyspark.sql import SparkSession
 from rich.table import Table
 
 from slackwater.bench.charts import latency_chart, terminal_histogram
 from slackwater.bench.table import show_latency
 from slackwater.bench.ysb import WINDOW, events, views_app
 from slackwater.cli.board import StepNotes, board
-from slackwater.cli.consoles import output, print_note
+from slackwater.cli.consoles import output, print_note, print_table
 from slackwater.cli.starting import spark_session
-from slackwater.errors import DescriptionError
+from slackwater.errors import DescriptionError, SlackwaterError
 from slackwater.progress.distributions import NAMED_DELAYS, delay_named
 from slackwater.runtime.reports import PaneReport
 from slackwater.runtime.runtime import Runtime
@@ -28,10 +29,11 @@ from slackwater.scheduling.policies import POLICIES, policy_named
 from slackwater.spark.sinks.parquet import parquet
 from slackwater.spark.sources.ysb import ysb_ads
 
-WARM_UP_SHARE = 1 / 3  # of the run, at most
-WARM_UP_S = 10.0
+WARM_UP_S = 30.0  # at most: it ends when every query gives its results in time
+IN_TIME_MS = 1_000.0
 DEPLOYING_MS = 500  # streams start when the queries are about to run
 SEED = 7
+CHART = "latency.png"
 
 
 def demo(
@@ -55,44 +57,49 @@ def demo(
     Streaming Benchmark) over its own generated stream, with a journal and durable results.
     """
     chosen, _ = policy_named(policy), delay_named(delay)
-    directory = _new_directory(out)
-    print_note(
-        f"{queries} queries, {rate:,.0f} events/s each, windows of {WINDOW}, delay {delay}, "
-        f"policy {policy}"
-    )
-    notes = StepNotes()
-    with spark_session() as spark:
-        sink = parquet(directory / "views")
-        with Runtime(spark, policy=chosen, journal=directory) as rt:
-            with output.status("planning ...") if output.is_terminal else nullcontext():
-                app = views_app(ysb_ads(spark), sink)
-                start_ms = int(time.time() * 1_000) + DEPLOYING_MS
-                for number in range(queries):
-                    source = events(
-                        rate=rate, delay=delay, seed=SEED, query=number, start_ms=start_ms
-                    )
-                    rt.deploy(app, f"ysb-{number:0{len(str(queries - 1))}d}", events=source)
+    with _directory(out) as directory:
+        print_note(
+            f"{queries} queries, {rate:,.0f} events/s each, windows of {WINDOW}, delay {delay}, "
+            f"policy {policy}"
+        )
+        notes = StepNotes()
+        with spark_session() as spark, Runtime(spark, policy=chosen, journal=directory) as rt:
+            with output.status("warming up ...") if output.is_terminal else nullcontext():
+                _deploy(rt, spark, directory / "views", queries, rate, delay)
+                _warm_up(rt, queries)
             rt.observe(notes)
+            started_ms = time.time() * 1_000
             with board(output, rt, notes, seconds):
                 rt.run(seconds=seconds)
-    warm_up_s = min(WARM_UP_S, seconds * WARM_UP_SHARE)
-    panes = [p for p in notes.panes if p.window_end_ms >= start_ms + warm_up_s * 1_000]
-    _print_summary(notes, panes, warm_up_s)
-    if panes:
-        latencies = [pane.latency_ms for pane in panes]
-        output.print(terminal_histogram(latencies, title="latency"))
-        latency_chart({policy: latencies}, directory / "latency.png")
-        print_note(f"chart: {directory / 'latency.png'}")
-    if out is None:
-        _remove_all_but_chart(directory)
-        print_note("--out DIR keeps the results and the journal")
-    else:
-        print_note(f"results: {directory / 'views'}; journal: slackwater status {directory}")
+        panes = [pane for pane in notes.panes if pane.window_end_ms >= started_ms]
+        _print_summary(notes, panes)
+        if panes:
+            latencies = [pane.latency_ms for pane in panes]
+            output.print(terminal_histogram(latencies, title="latency"))
+            latency_chart({policy: latencies}, directory / CHART)
+            print_note(f"chart: {directory / CHART}")
+        if out is not None:
+            print_note(f"results: {directory / 'views'}; journal: slackwater status {directory}")
 
 
-def _new_directory(out: Path | None) -> Path:
-    if out is None:
-        return Path(tempfile.mkdtemp(prefix="slackwater-demo-"))
+@contextmanager
+def _directory(out: Path | None) -> Iterator[Path]:
+    """Give the directory asked for, or a temporary one of which only the chart stays."""
+    if out is not None:
+        yield _new(out)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="slackwater-demo-"))
+    try:
+        yield directory
+    finally:
+        for made in directory.iterdir():
+            if made.is_dir():
+                shutil.rmtree(made)
+        if not any(directory.iterdir()):
+            directory.rmdir()
+
+
+def _new(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
         empty = not any(out.iterdir())
@@ -103,26 +110,48 @@ def _new_directory(out: Path | None) -> Path:
     return out
 
 
-def _remove_all_but_chart(directory: Path) -> None:
-    for made in directory.iterdir():
-        if made.is_dir():
-            shutil.rmtree(made)
-    if not any(directory.iterdir()):
-        directory.rmdir()
+def _deploy(
+    rt: Runtime, spark: SparkSession, views: Path, queries: int, rate: float, delay: str
+) -> None:
+    app = views_app(ysb_ads(spark), parquet(views))
+    start_ms = int(time.time() * 1_000) + DEPLOYING_MS
+    width = len(str(queries - 1))
+    for number in range(queries):
+        source = events(rate=rate, delay=delay, seed=SEED, query=number, start_ms=start_ms)
+        rt.deploy(app, f"ysb-{number:0{width}d}", events=source)
 
 
-def _print_summary(notes: StepNotes, panes: Sequence[PaneReport], warm_up_s: float) -> None:
-    """Print the figures of the panes after the warm-up, and the totals."""
+def _warm_up(rt: Runtime, queries: int) -> None:
+    """Run until every query gives results in time: the first step plans, and Java compiles."""
+    notes = StepNotes()
+    rt.observe(notes)
+    last_s = time.monotonic() + WARM_UP_S
+
+    def is_warm() -> bool:
+        last = notes.last_pane.values()
+        in_time = sum(1 for pane in last if (pane.propagation_ms or 0.0) < IN_TIME_MS)
+        return in_time == queries or time.monotonic() >= last_s
+
+    rt.run(until=is_warm)
+    for query in rt.queries():
+        if query.quarantined is not None:
+            raise SlackwaterError(f"query {query.name} failed: {query.quarantined}")
+    if not is_warm():
+        raise KeyboardInterrupt  # the runtime takes it for a wish to stop, which it was
+
+
+def _print_summary(notes: StepNotes, panes: Sequence[PaneReport]) -> None:
+    """Print the totals, and how late the results were."""
     output.print()
     output.print(
         f"{notes.events:,} events in {notes.steps:,} steps, "
-        f"{notes.queries_per_step:.1f} queries/step, {len(notes.panes):,} windows"
+        f"{notes.queries_per_step:.1f} queries/step, {len(panes):,} windows"
     )
     if not panes:
-        output.print("no window closed after the warm-up: give it more --seconds")
+        output.print("no window closed in that time: give it more --seconds")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(f"{len(panes):,} windows after {warm_up_s:.0f} s of warm-up")
+    table.add_column("")
     for name in ("mean", "p50", "p95", "p99", "max"):
         table.add_column(name, justify="right")
     known = [pane.propagation_ms for pane in panes if pane.propagation_ms is not None]
@@ -133,5 +162,5 @@ def _print_summary(notes: StepNotes, panes: Sequence[PaneReport], warm_up_s: flo
         if values:
             quantiles = np.percentile(values, [50, 95, 99, 100])
             table.add_row(name, *(show_latency(float(v)) for v in (np.mean(values), *quantiles)))
-    output.print(table)
+    print_table(table)
     output.print()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -46,13 +47,25 @@ def _start(master: str) -> SparkSession:
         lines = _JvmLines()
         try:
             with lines.taken():
-                return session(master)
+                spark = session(master)
         except (PySparkException, OSError) as error:
             said = lines.first() or str(error)
             raise MissingRequirementError(
                 f"Spark did not start on {master} ({said}): check that Java 17 or 21 is installed, "
                 "that JAVA_HOME names it, and that the master can be reached"
             ) from error
+    _interrupt_calmly()
+    return spark
+
+
+def _interrupt_calmly() -> None:
+    """Let Ctrl-C be nothing but a KeyboardInterrupt, which the runtime handles.
+
+    PySpark's own handler calls the JVM, perhaps in the middle of another call, whose failure is
+    logged at length.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger().addFilter(lambda record: "sending command" not in record.msg)
 
 
 class _JvmLines:

@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from slackwater.app.durations import show_ms
-from slackwater.cli.consoles import output
+from slackwater.cli.consoles import output, print_table
 from slackwater.cli.journal_report import JournalReport, QueryStatus, read_journal
 from slackwater.progress.times import END_OF_TIME_MS
 
+COUNTED = ("records", "rejected", "too late", "panes", "rows out")
 MOST_WINDOWS = 40  # shown; --json has them all
 
 
@@ -36,7 +37,7 @@ def status(
     if report.queries:
         for table in (_places_table(report.queries), _counters_table(report.queries)):
             output.print()
-            output.print(table)
+            print_table(table)
         _print_windows(report.queries)
         _print_trouble(report)
 
@@ -57,19 +58,18 @@ def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
     for name in texts:
         table.add_column(name, no_wrap=True)
     for name in numbers:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", min_width=max(map(len, name.split())))
     return table
 
 
 def _places_table(queries: Sequence[QueryStatus]) -> Table:
     """Say where each query is."""
-    table = _table(("query", "windows", "watermark"), ("offsets", "planned", "open", "state rows"))
+    table = _table(("query", "windows", "watermark"), ("plan", "open", "state rows"))
     for query in queries:
         table.add_row(
             escape(query.name),
             _windows_text(query),
             _moment_text(query.watermark_ms),
-            _offsets_text(query),
             f"{sum(piece.records for piece in query.pending):,}" if query.pending else "-",
             f"{len(query.open_windows):,}",
             f"{query.state_rows:,}",
@@ -80,11 +80,12 @@ def _places_table(queries: Sequence[QueryStatus]) -> Table:
 
 def _counters_table(queries: Sequence[QueryStatus]) -> Table:
     """Say what became of each query's records."""
-    table = _table(("query",), ("records", "rejected", "too late", "panes", "rows out"))
+    table = _table(("query",), ("offsets", *COUNTED))
     for query in queries:
         counters = query.counters
         table.add_row(
             escape(query.name),
+            _offsets_text(query),
             f"{counters.records:,}",
             _warned(counters.rejected),
             _warned(counters.too_late_rows),
@@ -99,12 +100,12 @@ def _print_windows(queries: Sequence[QueryStatus]) -> None:
     windows = [(query.name, window) for query in queries for window in query.open_windows]
     if not windows:
         return
-    table = _table(("open windows of", "from", "to"), ("panes emitted", "state rows"))
+    table = _table(("open windows of", "from", "to"), ("panes", "state rows"))
     for name, window in windows[:MOST_WINDOWS]:
         start, end = _moment_text(window.start_ms), _moment_text(window.end_ms)
         table.add_row(escape(name), start, end, f"{window.panes:,}", f"{window.state_rows:,}")
     output.print()
-    output.print(table)
+    print_table(table)
     if len(windows) > MOST_WINDOWS:
         output.print(f"[dim]... and {len(windows) - MOST_WINDOWS:,} more (--json)[/dim]")
 
@@ -135,9 +136,8 @@ def _print_trouble(report: JournalReport) -> None:
 
 
 def _windows_text(query: QueryStatus) -> str:
-    if query.size_ms == query.slide_ms:
-        return f"tumbling {show_ms(query.size_ms)}"
-    return f"sliding {show_ms(query.size_ms)} by {show_ms(query.slide_ms)}"
+    size, slide = show_ms(query.size_ms), show_ms(query.slide_ms)
+    return size if size == slide else f"{size} every {slide}"
 
 
 def _offsets_text(query: QueryStatus) -> str:

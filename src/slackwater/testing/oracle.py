@@ -95,7 +95,8 @@ def _applied(output: Output, window: DataFrame, columns: list[str]) -> DataFrame
     for start in found or [0]:
         rows = window.where(f"_sw_start = {start}L").select(*(f"`{name}`" for name in inner))
         labels = [column.replace("_sw_start", f"{start}L") for column in columns]
-        results.append(output.function(rows).selectExpr(*labels, "*"))
+        result: DataFrame = output.function(rows)
+        results.append(result.selectExpr(*labels, "*"))
     return reduce(DataFrame.union, results)
 
 
