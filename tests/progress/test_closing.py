@@ -35,6 +35,7 @@ class Sliced:
     watermark_ms: int | None = None
     slices: dict[int, list[int]] = field(default_factory=dict)
     panes: dict[int, int] = field(default_factory=dict)
+    gone_until_ms: int | None = None
 
     def step(self, times: list[int], after_ms: int | None) -> tuple[list[Pane], list[int]]:
         arrived: dict[int, list[int]] = {}
@@ -48,6 +49,7 @@ class Sliced:
             held=self.slices.keys(),
             arrived=arrived.keys(),
             panes=self.panes,
+            gone_until_ms=self.gone_until_ms,
             before_ms=self.watermark_ms,
             after_ms=after_ms,
         )
@@ -70,6 +72,7 @@ class Sliced:
         for start_ms in closing.forgotten:
             del self.slices[start_ms]
         self.panes = dict(closing.panes)
+        self.gone_until_ms = closing.gone_until_ms
 
 
 @dataclass
@@ -151,6 +154,21 @@ def test_a_late_event_amends_its_window_until_the_lateness_is_over() -> None:
     assert state.step([7], 14) == ([(0, 1, "late", (3, 7))], [])
     assert state.step([2], 15) == ([(0, 2, "late", (2, 3, 7))], [])
     assert state.step([1], 16) == ([], [1])
+
+
+def test_windows_that_are_over_stay_so_when_the_lateness_is_raised() -> None:
+    """Raise the lateness from 0 to 20 when the first window is over already.
+
+    watermark   12            14             24            26
+    events      3             7              13            15
+    windows     0: on time    (too late)     10: on time   10: late
+    """
+    state = Sliced(WindowGrid(10, 10), lateness_ms=0)
+    assert state.step([3], 12) == ([(0, 0, "on_time", (3,))], [])
+    state.lateness_ms = 20
+    assert state.step([7], 14) == ([], [7])
+    assert state.step([13], 24) == ([(10, 0, "on_time", (13,))], [])
+    assert state.step([15, 8], 26) == ([(10, 1, "late", (13, 15))], [8])
 
 
 def test_a_window_that_opens_and_closes_within_one_step_fires_on_time() -> None:

@@ -130,8 +130,8 @@ def inputs(draw: st.DrawFn, latest_ms: int) -> Input:
         behind_us=st.integers(0, latest_ms * 1_000),
         content=st.integers(0, 60),
     )
-    batch = st.tuples(st.integers(0, 4_000), st.lists(each, min_size=1, max_size=8).map(tuple))
-    return Input(partitions, tuple(draw(st.lists(batch, min_size=1, max_size=4))))
+    batch = st.tuples(st.integers(0, 4_000), st.lists(each, min_size=3, max_size=8).map(tuple))
+    return Input(partitions, tuple(draw(st.lists(batch, min_size=2, max_size=4))))
 
 
 @st.composite

@@ -168,20 +168,18 @@ class StepExecutor:
             held=state.slices.keys(),
             arrived=arrived.keys(),
             panes=state.panes,
+            gone_until_ms=state.gone_until_ms,
             before_ms=state.watermark_ms,
             after_ms=watermarks.current_ms,
         )
         too_late = sum(_row_count(step.template, arrived[start]) for start in closing.too_late)
         added, blocks = self._keep(step, query, arrived, closing)
-        until_ms = watermarks.current_ms
         change = QueryChange(
             query=query.number,
             positions={(index, piece.partition): piece.until for index, piece in plan},
             watermarks=watermarks,
             fired={firing.window_ms: firing.pane + 1 for firing in closing.firings},
-            windows_gone_until_ms=None
-            if until_ms is None
-            else until_ms - query.grid.size_ms - query.lateness_ms,
+            windows_gone_until_ms=closing.gone_until_ms,
             slices_gone=tuple(start for start in closing.forgotten if start in state.slices),
             added=added,
             blocks=blocks,
@@ -194,8 +192,8 @@ class StepExecutor:
         )
         duty = None
         if rejected or too_late:
-            before_ms = state.watermark_ms
-            until = None if before_ms is None or not too_late else before_ms - query.lateness_ms
+            gone_ms = state.gone_until_ms if too_late else None
+            until = None if gone_ms is None else gone_ms + query.grid.size_ms
             duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until)
         windows = _closing_windows(query, arrived, closing)
         return _Advance(query, change, windows, duty, max(arrivals, default=None))

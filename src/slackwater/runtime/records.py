@@ -95,6 +95,7 @@ def query_to_json(state: QueryState) -> Json:
         "at": _positions_to_json(state.positions),
         "wm": _watermarks_to_json(state.watermarks),
         "panes": list(state.panes.items()),
+        "until": state.gone_until_ms,
         "blocks": [
             [start, block.path, block.rows]
             for start, held in state.slices.items()
@@ -116,6 +117,7 @@ def query_from_json(cells: Json) -> QueryState:
         positions=_positions_from_json(cells["at"]),
         watermarks=_watermarks_from_json(cells["wm"]),
         panes=dict(cells["panes"]),
+        gone_until_ms=cells["until"],
         counters=Counters(*cells["n"]),
         quarantined=cells["quarantined"],
         source_states=cells["sources"],

@@ -89,6 +89,7 @@ class QueryState:
     positions: dict[PartitionId, int] = field(default_factory=dict)
     watermarks: Watermarks = field(default_factory=Watermarks)
     panes: dict[int, int] = field(default_factory=dict)
+    gone_until_ms: int | None = None  # windows that start here or earlier are over
     slices: dict[int, SliceState] = field(default_factory=dict)
     pending: tuple[PlannedRange, ...] | None = None
     counters: Counters = field(default_factory=Counters)
@@ -115,7 +116,7 @@ class QueryState:
         self.positions.update(change.positions)
         self.watermarks = change.watermarks
         self.panes.update(change.fired)
-        until_ms = change.windows_gone_until_ms
+        self.gone_until_ms = until_ms = change.windows_gone_until_ms
         if until_ms is not None:
             self.panes = {start: n for start, n in self.panes.items() if start > until_ms}
         for start, table in change.added.items():

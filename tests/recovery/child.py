@@ -1,0 +1,94 @@
+"""A process to be killed: run queries over finite inputs, with a journal and durable sinks.
+
+    python child.py DIRECTORY
+
+prints a line per committed step, and "finished" when all inputs are read and all windows closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import slackwater as sw
+from slackwater.runtime.reports import StepReport
+from slackwater.scheduling.snapshot import Decision, FleetSnapshot
+from slackwater.spark.sources.generator import Generator
+
+START_MS = 1_700_000_000_000
+EVENTS = 60_000
+QUERIES = 3
+RATE = 2_000
+SCHEMA = "ts timestamp, user string, amount double"
+
+
+class SmallSteps:
+    """Choose as round_robin does, a few thousand events at a time, so that there are many steps."""
+
+    name = "small_steps"
+
+    def decide(self, fleet: FleetSnapshot) -> Decision:
+        """Limit every step."""
+        decision = sw.round_robin().decide(fleet)
+        return Decision(tuple(replace(step, max_events=3_000) for step in decision.steps))
+
+
+class Progress:
+    """Tell the parent of every committed step."""
+
+    def step_committed(self, report: StepReport) -> None:
+        """Print it."""
+        print("step", report.step, flush=True)
+
+
+def generated(seed: int) -> Generator:
+    """Describe one query's input: delays with a long tail, so that events come late."""
+    return sw.ysb(rate=RATE, delay="exp", seed=seed, limit=EVENTS, start_ms=START_MS)
+
+
+def deploy(runtime: sw.Runtime, directory: Path) -> None:
+    """Deploy fused, sliding, `apply` and file queries."""
+    exact = sw.App("exact")  # everything is accepted, in the end
+    views = exact.source("events").transform(lambda df: df.where("event_type = 'view'"))
+    views.window(sw.tumbling("3 seconds", offset="spread"), by="ad_type").aggregate(
+        n=sw.count(), users=sw.sum("user_id"), top=sw.max("ad_id")
+    ).to(sw.parquet(directory / "exact"), lateness="1 hour")
+    strict = sw.App("strict")  # what is late is a dead letter
+    strict.source("events").window(sw.sliding("4 seconds", "1500 ms")).aggregate(n=sw.count()).to(
+        sw.parquet(directory / "strict")
+    )
+    users = sw.App("users")
+    (
+        users.source("lines")
+        .window(sw.tumbling("10 seconds"))
+        .apply(
+            lambda df: df.groupBy("user").sum("amount").withColumnRenamed("sum(amount)", "total")
+        )
+        .to(sw.parquet(directory / "users"), lateness="1 hour")
+    )
+    for query in range(QUERIES):
+        runtime.deploy(exact, f"exact-{query}", events=generated(query))
+    runtime.deploy(strict, "strict", events=generated(99))
+    lines = sw.files(
+        directory / "lines", format="json", schema=SCHEMA, event_time="ts", follow=False
+    )
+    runtime.deploy(users, "users", lines=lines)
+
+
+def main(directory: Path) -> None:
+    """Run to the end of all inputs, or to the kill."""
+    spark = sw.session("local[2]")
+    with sw.Runtime(spark, journal=directory / "state", policy=SmallSteps()) as runtime:
+        deploy(runtime, directory)
+        runtime.observe(Progress())
+        print("running", flush=True)
+        runtime.run()
+        for query in runtime.queries():
+            assert query.quarantined is None, query.quarantined
+    print("finished", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
