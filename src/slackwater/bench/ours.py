@@ -149,9 +149,12 @@ def run_ours(
         durable=options.durable,
         clock=clock,
     ) as runtime:
-        # Streams start when all queries are deployed, or there would be a backlog to begin with.
-        start_ms = int(clock.now_ms() + 500 + 10 * options.queries)
+        # Streams start when all queries are deployed and planned, or there would be a backlog to
+        # begin with.
+        planning_ms = 3_000 + 700 * options.distinct
+        start_ms = int(clock.now_ms() + planning_ms + 5 * options.queries)
         sources = _deploy(spark, options, runtime, sink, start_ms)
+        runtime.warm()
         first_ms = max(clock.now_ms(), start_ms) + options.warmup * 1_000
         span = Span(first_ms, first_ms + options.seconds * 1_000)
         due = due_windows(spark, options, sources, span)

@@ -274,6 +274,11 @@ def _widened(fleet: FleetSnapshot, steps: tuple[StepChoice, ...]) -> list[tuple[
 
 
 def _brief(error: BaseException) -> str:
-    """Say the essence of an error: Spark's can be pages long."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:500]
+    """Say the essence of an error: Spark's can be pages long, with the cause at a trace's end."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    essence = lines[0].strip() if lines else type(error).__name__
+    traced = [line.startswith("Traceback") for line in lines]
+    if any(traced):
+        trace = lines[traced.index(True) + 1 :]
+        essence += " " + next((line for line in trace if not line[0].isspace()), "").strip()
+    return essence[:500]

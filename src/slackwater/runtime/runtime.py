@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -77,10 +78,11 @@ class Runtime:
         self._ledger = Ledger(self.directory, durable=durable)
         self._blocks = BlockStore(self.directory / "blocks")
         self._blocks.remove_orphans(_referenced_blocks(self._ledger))
-        self._runner = StepRunner(spark, self._slots, prepare=prepare, profile=profile)
+        self._runner = StepRunner(spark, prepare=prepare, profile=profile)
         self._fleet = Fleet()
         self._sinks: dict[object, SinkWriter] = {}
         self._templates: dict[object, Template] = {}
+        self._warm: set[Template] = set()
         self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
         executor = StepExecutor(
             spark,
@@ -127,7 +129,22 @@ class Runtime:
         until: Callable[[], bool] | None = None,
     ) -> None:
         """Run until stopped: by time, a condition, Ctrl-C, `stop()`, or the end of all inputs."""
+        self.warm()
         self._loop.run(seconds=seconds, until=until)
+
+    def warm(self) -> None:
+        """Plan and compile what is deployed, so that first results are not late for it.
+
+        `run` does it too. Pipelines that cannot share steps are left to their own first steps.
+        """
+        cold = [
+            template
+            for template in self._templates.values()
+            if template.query is None and template not in self._warm
+        ]
+        with ThreadPoolExecutor(self._slots) as pool:
+            list(pool.map(self._runner.warm, cold))
+        self._warm.update(cold)
 
     def stop(self) -> None:
         """Make `run` return after the steps that are running now; any thread may ask."""
@@ -157,6 +174,7 @@ class Runtime:
         for template in self._templates.values():
             if template.output.app == app.name:
                 self._runner.forget(template)
+                self._warm.discard(template)
 
     @property
     def decide_ms(self) -> list[float]:

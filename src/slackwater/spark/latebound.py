@@ -29,14 +29,19 @@ class SpecificationCells:
         """Make a frame with columns s0, s1, ... in one partition."""
         context = spark.sparkContext
         jvm: Any = context._jvm
+        self._width = width
         self._cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
-        self.bind(["[]"] * width)
+        self.clear()
         rows = jvm.java.util.ArrayList()
         rows.add(jvm.org.apache.spark.sql.RowFactory.create(self._cells))
         rdd = context._jsc.parallelize(rows, 1)
         self.rdd_id = int(rdd.id())
         schema = _string_schema(spark, width)
         self.frame = DataFrame(spark._jsparkSession.createDataFrame(rdd, schema), spark).coalesce(1)
+
+    def clear(self) -> None:
+        """Let the next run read nothing."""
+        self.bind(["[]"] * self._width)
 
     def bind(self, specifications: Sequence[str]) -> None:
         """Change what the next run reads. Never while a run is going on."""

@@ -14,6 +14,8 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # it keeps its first result, and costs 45 ms a step
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    # A template needs about ten compiled classes; Spark's 100 would be compiled again and again.
+    "spark.sql.codegen.cache.maxEntries": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.retainedJobs": "20",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,12 +18,10 @@ from slackwater.spark.frames import (
     too_late_frame,
 )
 from slackwater.spark.jobtimes import JobWatch
-from slackwater.spark.latebound import SpecificationCells, classic_jvm, fixed_specification
+from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.outcome import StepOutcome, read_outcome
-from slackwater.spark.safety import unsafe_reasons
+from slackwater.spark.prepared import PreparedPlans
 from slackwater.spark.sources.base import LateBoundReader, Range, ScanReader, SourceReader
-
-logger = logging.getLogger("slackwater")
 
 
 @dataclass(frozen=True)
@@ -38,60 +34,42 @@ class Piece:
     reader: SourceReader = field(compare=False, repr=False)
 
 
-@dataclass
-class _PreparedPlan:
-    cells: SpecificationCells
-    frame: DataFrame
-
-
-@dataclass
-class _Lane:
-    """Hold the prepared plans of one slot; a slot runs one step at a time."""
-
-    plans: dict[Template, _PreparedPlan] = field(default_factory=dict)
-
-
 class StepRunner:
     """Turn ranges into rows on Spark, one job a step."""
 
-    def __init__(
-        self, spark: SparkSession, slots: int, *, prepare: bool = True, profile: bool = False
-    ) -> None:
-        """Keep one set of prepared plans per slot; `prepare=False` rebuilds every step."""
+    def __init__(self, spark: SparkSession, *, prepare: bool = True, profile: bool = False) -> None:
+        """Prepare plans where that is safe; `prepare=False` rebuilds every step."""
         self._spark = spark
         self._profile = profile
-        self._prepare = prepare and classic_jvm(spark) is not None
-        self._lanes = [_Lane() for _ in range(slots)]
-        self._verdicts: dict[Template, list[str]] = {}  # empty: safe
-        self._lock = threading.Lock()
+        self._plans = PreparedPlans(spark, _late_bound_frame, enabled=prepare)
 
-    def prepare(self, template: Template, slot: int) -> None:
-        """Build and plan a template for a slot ahead of its first step."""
-        if self._may_prepare(template):
-            self._plan(template, slot)
+    def warm(self, template: Template) -> None:
+        """Prepare a template ahead of its first step."""
+        self._plans.warm(template)
 
     def why_rebuilt(self, template: Template) -> list[str]:
         """Say why a template's steps are rebuilt; empty where they are prepared."""
-        late_bound = all(isinstance(reader, LateBoundReader) for reader in template.readers)
-        if not late_bound:
-            return ["its source needs a scan of its own"]
-        return self._verdicts.get(template, []) if self._prepare else ["prepare=False"]
+        return self._plans.why_not(template)
+
+    def forget(self, template: Template) -> None:
+        """Drop a template's plans, so that the next step makes them, and static tables, anew."""
+        self._plans.forget(template)
 
     def run(
         self, template: Template, pieces: Sequence[Piece], slot: int, *, parallelism: int = 1
     ) -> StepOutcome:
         """Read the pieces in one Spark job; `parallelism` above 1 spreads them over tasks."""
-        watch, plan = JobWatch(self._spark, slot, profile=self._profile), None
-        if parallelism == 1 and self._may_prepare(template) and _fits(template, pieces):
-            plan = self._plan(template, slot)
-        if plan is not None:
-            plan.cells.bind(_specification(template, pieces))
-            frame = plan.frame
-        else:
-            frame = self._rebuilt(template, pieces, parallelism)
+        watch = JobWatch(self._spark, slot, profile=self._profile)
+        if parallelism == 1 and _fits(template, pieces):
+            with self._plans.lent(template) as plan:
+                if plan is not None:
+                    plan.cells.bind(_specification(template, pieces))
+                    watch.specified()
+                    table = plan.frame.toArrow()
+                    return read_outcome(table, watch.times(), prepared=True)
+        frame = self._rebuilt(template, pieces, parallelism)
         watch.specified()
-        table = frame.toArrow()
-        return read_outcome(table, watch.times(), prepared=plan is not None)
+        return read_outcome(frame.toArrow(), watch.times(), prepared=False)
 
     def rejected(self, template: Template, pieces: Sequence[Piece]) -> pa.Table:
         """Fetch the records of these pieces without usable event time, or that lose it later."""
@@ -112,40 +90,6 @@ class StepRunner:
         """Fetch the rows of these pieces whose windows had all ended by the moment given."""
         rows = self._input_rows(template, pieces, 1)
         return too_late_frame(template, rows, forgotten_until_ms).toArrow()
-
-    def forget(self, template: Template) -> None:
-        """Drop a template's plans, so that the next step makes them, and static tables, anew."""
-        for lane in self._lanes:
-            lane.plans.pop(template, None)
-
-    def _may_prepare(self, template: Template) -> bool:
-        late_bound = all(isinstance(reader, LateBoundReader) for reader in template.readers)
-        return self._prepare and late_bound and not self._verdicts.get(template)
-
-    def _plan(self, template: Template, slot: int) -> _PreparedPlan | None:
-        lane = self._lanes[slot]
-        if template not in lane.plans:
-            cells = SpecificationCells(self._spark, len(template.readers))
-            frame = _late_bound_frame(template, cells.frame).coalesce(1)
-            reasons = self._verdict(template, frame, cells)
-            if reasons:
-                return None
-            lane.plans[template] = _PreparedPlan(cells, frame)
-        return lane.plans[template]
-
-    def _verdict(
-        self, template: Template, frame: DataFrame, cells: SpecificationCells
-    ) -> list[str]:
-        """Find out once per template why it may not be prepared."""
-        with self._lock:
-            if template not in self._verdicts:
-                reasons = unsafe_reasons(frame, cells.rdd_id)
-                self._verdicts[template] = reasons
-                if reasons:
-                    logger.info(
-                        "%s is rebuilt for each step: %s", template.output.place, "; ".join(reasons)
-                    )
-            return self._verdicts[template]
 
     def _rebuilt(self, template: Template, pieces: Sequence[Piece], parallelism: int) -> DataFrame:
         if _fits(template, pieces) and all(

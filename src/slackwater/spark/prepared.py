@@ -1,0 +1,101 @@
+"""Prepared plans: built, proven safe, compiled once, and lent to one step at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark.frames import Template
+from slackwater.spark.latebound import SpecificationCells, classic_jvm
+from slackwater.spark.safety import unsafe_reasons
+from slackwater.spark.sources.base import LateBoundReader
+
+logger = logging.getLogger("slackwater")
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPlan:
+    """Hold a planned frame and the cells that bind its input."""
+
+    cells: SpecificationCells
+    frame: DataFrame
+
+
+class PreparedPlans:
+    """Lend plans to steps. A template has as many copies as its steps ever ran at once."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        build: Callable[[Template, DataFrame], DataFrame],
+        *,
+        enabled: bool,
+    ) -> None:
+        """Use `build` to make a template's frame from a specification frame."""
+        self._spark = spark
+        self._build = build
+        self._enabled = enabled and classic_jvm(spark) is not None
+        self._idle: dict[Template, list[PreparedPlan]] = {}
+        self._verdicts: dict[Template, list[str]] = {}  # empty: safe
+        self._lock = threading.Lock()
+
+    def why_not(self, template: Template) -> list[str]:
+        """Say why a template is not prepared, as far as is known; empty where it is or may be."""
+        if not all(isinstance(reader, LateBoundReader) for reader in template.readers):
+            return ["its source needs a scan of its own"]
+        if not self._enabled:
+            return ["preparing is off, or the session is not a classic one"]
+        return self._verdicts.get(template, [])
+
+    def warm(self, template: Template) -> None:
+        """Make a template's first plan and run it over nothing, so that its code is compiled."""
+        with self.lent(template) as plan:
+            if plan is not None:
+                plan.cells.clear()
+                plan.frame.toArrow()
+
+    @contextmanager
+    def lent(self, template: Template) -> Iterator[PreparedPlan | None]:
+        """Lend a plan that nobody else uses; None where the template must be rebuilt."""
+        plan = self._borrow(template)
+        try:
+            yield plan
+        except BaseException:
+            plan = None  # what a failed run leaves behind is not trusted
+            raise
+        finally:
+            if plan is not None:
+                with self._lock:
+                    self._idle.setdefault(template, []).append(plan)
+
+    def forget(self, template: Template) -> None:
+        """Drop a template's plans, so that the next step makes them, and static tables, anew."""
+        with self._lock:
+            self._idle.pop(template, None)
+
+    def _borrow(self, template: Template) -> PreparedPlan | None:
+        if self.why_not(template):
+            return None
+        with self._lock:
+            if self._idle.get(template):
+                return self._idle[template].pop()
+        cells = SpecificationCells(self._spark, len(template.readers))
+        plan = PreparedPlan(cells, self._build(template, cells.frame).coalesce(1))
+        return None if self._judge(template, plan) else plan
+
+    def _judge(self, template: Template, plan: PreparedPlan) -> list[str]:
+        """Find out, once per template, why it may not be prepared."""
+        with self._lock:
+            if template not in self._verdicts:
+                reasons = unsafe_reasons(plan.frame, plan.cells.rdd_id)
+                self._verdicts[template] = reasons
+                if reasons:
+                    logger.info(
+                        "%s is rebuilt for each step: %s", template.output.place, "; ".join(reasons)
+                    )
+            return self._verdicts[template]
