@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import slackwater as sw
+from slackwater.runtime import ledger
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.sources.generator import Generator
@@ -79,6 +80,7 @@ def deploy(runtime: sw.Runtime, directory: Path) -> None:
 def main(directory: Path) -> None:
     """Run to the end of all inputs, or to the kill."""
     spark = sw.session("local[2]")
+    ledger.SNAPSHOT_RECORDS = 25  # so that kills come between, during and after snapshots too
     with sw.Runtime(spark, journal=directory / "state", policy=SmallSteps()) as runtime:
         deploy(runtime, directory)
         runtime.observe(Progress())

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,7 +111,13 @@ def all_rows(spark: SparkSession, seed: int) -> DataFrame:
     entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
         f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
     )
-    return reader.expand(entries)
+    rows: DataFrame = reader.expand(entries)
+    return rows
+
+
+def milliseconds(moment: datetime) -> int:
+    """Count since the epoch, without the rounding errors of `timestamp()`."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def table_of(frame: DataFrame, *keys: str) -> dict[Any, Any]:
@@ -152,7 +159,7 @@ def check_exact(spark: SparkSession, directory: Path) -> None:
         )
         expected = {tuple(row)[:2]: tuple(row)[2:] for row in batch.collect()}
         found = {
-            (int(row["window_start"].timestamp() * 1_000), row["ad_type"]): (
+            (milliseconds(row["window_start"]), row["ad_type"]): (
                 row["n"],
                 row["users"],
                 row["top"],
@@ -171,12 +178,12 @@ def check_strict(spark: SparkSession, directory: Path) -> None:
     assert letters
     assert {(row["query"], row["reason"]) for row in letters} == {("strict", "too late")}
     assert len({row["offset"] for row in letters}) == len(letters)
-    late = Counter(int(row["event_time"].timestamp() * 1_000) for row in letters)
+    late = Counter(milliseconds(row["event_time"]) for row in letters)
     used = Counter(times)
     used.subtract(late)
     assert min(used.values()) >= 0
     found = {
-        int(row["window_start"].timestamp() * 1_000): row["n"]
+        milliseconds(row["window_start"]): row["n"]
         for row in panes_of(directory / "strict", "strict")
     }
     expected: Counter[int] = Counter()
@@ -223,9 +230,7 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
 
 
 @pytest.mark.spark
-def test_killed_twice_nothing_is_lost_or_counted_twice(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_killed_twice_nothing_is_lost_or_counted_twice(spark: SparkSession, tmp_path: Path) -> None:
     kill_and_finish(spark, tmp_path, kills=2, seed=1)
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import slackwater as sw
 from slackwater.app.stream import App, Output
 from slackwater.runtime import ledger as ledgers
+from slackwater.runtime.journal import Journal
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.sinks.pane_tables import IDENTITY
@@ -42,7 +43,7 @@ def script(until: int, *, ended: bool) -> Script:
     written = scripted(SCHEMA, event_time="ts", watermark=sw.bounded("1 s"))
     for number, (ts, k, v) in enumerate(events()[:until]):
         written.add(ts=ts, k=k, v=v, arrives=START_MS + number * 1_000)
-        if number in (7, 23):
+        if number in (7, 13):
             written.add_line("{broken")
     return written.end() if ended else written
 
@@ -60,7 +61,11 @@ def run(spark: SparkSession, directory: Path, *, until: int, ended: bool) -> Out
     with Runtime(spark, journal=directory / "state", clock=clock, slots=1) as runtime:
         for name in ("one", "two"):
             runtime.deploy(app, name, events=script(until, ended=ended))
-        runtime.run(seconds=None if ended else until)
+        if ended:
+            runtime.run()
+        else:  # in two parts, so that dead letters are filed in between
+            runtime.run(seconds=18)
+            runtime.run(seconds=until - 18)
     return output
 
 
@@ -103,6 +108,13 @@ def record_ends(segment: Path) -> list[int]:
     return ends
 
 
+def last_kinds(directory: Path) -> list[str]:
+    """Read what kinds of records the last two are."""
+    journal = Journal.open(directory / "journal", durable=False)
+    with journal:
+        return [record.header["kind"] for record in journal.recovered.records[-2:]]
+
+
 def copied(state: Path, to: Path, cut_at: int) -> Path:
     """Copy a state directory, with its last segment cut off."""
     shutil.copytree(state, to)
@@ -121,6 +133,7 @@ def stopped(
         run(spark, directory, until=26, ended=False)
     snapshots = list((directory / "state" / "journal").glob("snapshot-*"))
     assert bool(snapshots) == (request.param < 100)
+    assert last_kinds(directory / "state") == ["plan", "commit"]
     return directory
 
 

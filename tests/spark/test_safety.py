@@ -12,8 +12,11 @@ from pyspark.sql import functions as F
 import slackwater as sw
 from slackwater.app.stream import App
 from slackwater.runtime.runtime import Runtime
+from slackwater.spark.frames import Template
 from slackwater.spark.latebound import SpecificationCells
+from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.safety import unsafe_reasons
+from slackwater.spark.steps import StepRunner
 from slackwater.testing import ManualClock, scripted
 
 pytestmark = pytest.mark.spark
@@ -237,6 +240,24 @@ def test_a_static_table_is_read_again_when_the_app_is_refreshed(spark: SparkSess
         runtime.run()
     found = {row["window_start"].second: row["total"] for row in sink.rows()}
     assert (found[0], found[3]) == (1, 10)
+
+
+def test_a_plan_that_is_in_use_when_it_is_forgotten_does_not_come_back(
+    spark: SparkSession,
+) -> None:
+    app = App("forgotten")
+    stream = app.source("events").window(sw.tumbling("1 s"))
+    output = stream.aggregate(n=sw.count()).to(sw.memory())
+    readers = (scripted("ts timestamp", event_time="ts").open(spark),)
+    template = Template(0, output, CheckedPipeline(spark, output, readers), readers)
+    plans = StepRunner(spark)._plans
+    with plans.lent(template) as first:
+        assert first is not None
+    with plans.lent(template) as again:
+        assert again is first
+        plans.forget(template)
+    with plans.lent(template) as later:
+        assert later is not first
 
 
 def test_without_preparing_every_plan_is_rebuilt(spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class PreparedPlans:
         self._build = build
         self._enabled = enabled and classic_jvm(spark) is not None
         self._idle: dict[Template, list[PreparedPlan]] = {}
+        self._forgotten: Counter[Template] = Counter()
         self._verdicts: dict[Template, list[str]] = {}  # empty: safe
         self._lock = threading.Lock()
 
@@ -62,6 +64,7 @@ class PreparedPlans:
     @contextmanager
     def lent(self, template: Template) -> Iterator[PreparedPlan | None]:
         """Lend a plan that nobody else uses; None where the template must be rebuilt."""
+        forgotten = self._forgotten[template]
         plan = self._borrow(template)
         try:
             yield plan
@@ -69,14 +72,15 @@ class PreparedPlans:
             plan = None  # what a failed run leaves behind is not trusted
             raise
         finally:
-            if plan is not None:
-                with self._lock:
+            with self._lock:
+                if plan is not None and self._forgotten[template] == forgotten:
                     self._idle.setdefault(template, []).append(plan)
 
     def forget(self, template: Template) -> None:
         """Drop a template's plans, so that the next step makes them, and static tables, anew."""
         with self._lock:
             self._idle.pop(template, None)
+            self._forgotten[template] += 1  # what is lent now does not come back
 
     def _borrow(self, template: Template) -> PreparedPlan | None:
         if self.why_not(template):
