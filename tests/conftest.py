@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,7 @@ settings.load_profile("repeatable")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start the one local session that all Spark tests share."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what the tests import
     session = (
         SparkSession.builder.master("local[2]")
         .appName("slackwater-tests")

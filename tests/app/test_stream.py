@@ -52,7 +52,7 @@ def test_an_app_lists_its_outputs_and_inputs() -> None:
         (lambda: sw.sliding("3 s", "0 s"), "slide='0 s' is zero"),
         (lambda: sw.sliding("3 s", "-1 s"), "slide='-1 s' is negative"),
         (lambda: sw.tumbling("3"), "size='3' is not a duration.*unit"),
-        (lambda: sw.tumbling(3), "size=3 is not a duration"),
+        (lambda: sw.tumbling(3), "size=3 is not a duration"),  # type: ignore[arg-type]
         (lambda: sw.tumbling("3 s", offset="4 s"), "offset='4 s' is not smaller.*1000 ms"),
         (lambda: sw.tumbling(timedelta(microseconds=5)), "finer than a millisecond"),
         (lambda: sw.bounded("-1 s"), "negative"),

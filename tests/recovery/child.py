@@ -44,8 +44,15 @@ class Progress:
 
 
 def generated(seed: int) -> Generator:
-    """Describe one query's input: delays with a long tail, so that events come late."""
-    return sw.ysb(rate=RATE, delay="exp", seed=seed, limit=EVENTS, start_ms=START_MS)
+    """Describe one query's input: delays with a long tail that the watermark does not wait for."""
+    return sw.ysb(
+        rate=RATE,
+        delay="exp",
+        watermark_lag="200 ms",
+        seed=seed,
+        limit=EVENTS,
+        start_ms=START_MS,
+    )
 
 
 def deploy(runtime: sw.Runtime, directory: Path) -> None:
@@ -56,7 +63,7 @@ def deploy(runtime: sw.Runtime, directory: Path) -> None:
         n=sw.count(), users=sw.sum("user_id"), top=sw.max("ad_id")
     ).to(sw.parquet(directory / "exact"), lateness="1 hour")
     strict = sw.App("strict")  # what is late is a dead letter
-    strict.source("events").window(sw.sliding("4 seconds", "1500 ms")).aggregate(n=sw.count()).to(
+    strict.source("events").window(sw.sliding("1200 ms", "500 ms")).aggregate(n=sw.count()).to(
         sw.parquet(directory / "strict")
     )
     users = sw.App("users")

@@ -146,6 +146,7 @@ def check_identities(directory: Path) -> None:
 
 def check_exact(spark: SparkSession, directory: Path) -> None:
     table = last_panes(read_panes(directory / "exact"))
+    assert max(table["pane"].to_pylist()) > 0  # late events have amended windows
     for query in range(child.QUERIES):
         offset = query * spread_stride(3_000) % 3_000
         frame = all_rows(spark, query).where("event_type = 'view'")
@@ -172,7 +173,7 @@ def check_exact(spark: SparkSession, directory: Path) -> None:
 
 def check_strict(spark: SparkSession, directory: Path) -> None:
     """Every event is in its windows, or in the dead letters, once."""
-    grid = WindowGrid(4_000, 1_500)
+    grid = WindowGrid(1_200, 500)
     times = [row[0] for row in all_rows(spark, 99).selectExpr("unix_millis(event_time)").collect()]
     letters = pq.read_table(directory / "state" / "dead-letters").to_pylist()
     assert letters
@@ -196,7 +197,7 @@ def check_strict(spark: SparkSession, directory: Path) -> None:
     assert set(found) == {window for window, count in expected.items() if count}
     assert all(found[window] <= expected[window] for window in found)
     short = sum(expected[window] - found[window] for window in found)
-    assert short <= sum(found.values()) // 100
+    assert short <= sum(found.values()) // 10
 
 
 def check_users(rows: list[dict[str, Any]], directory: Path) -> None:

@@ -82,7 +82,7 @@ def _text(time_s: float) -> str:
 
 @pytest.mark.parametrize(
     ("policy", "most", "slots"),
-    [("deadline", 1_000, 1), ("default", 5, 2), ("fcfs", 1, 1), ("round_robin", 20, 2)],
+    [("deadline", 1_000, 1), ("default", 12, 2), ("fcfs", 4, 1), ("round_robin", 20, 2)],
 )
 def test_each_record_is_in_one_window_or_among_the_dead_letters_with_its_reason(
     spark: SparkSession, tmp_path: Path, policy: str, most: int, slots: int
