@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DescriptionError
+from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.policies import POLICIES, policy_named
 from slackwater.scheduling.snapshot import FleetSnapshot, Policy, TemplateFacts
@@ -165,8 +166,29 @@ def test_default_takes_one_query_a_step() -> None:
 
 def test_a_step_stops_filling_at_its_limit() -> None:
     cost = StepCost(fixed_ms=30.0, per_event_ms=0.01, observations=50, most_events=100_000)
-    (first, *_) = chosen(policy_named("deadline"), fleet(queued=[20_000] * 4, slots=1, cost=cost))
-    assert first == [0, 1]
+    (first, *_) = chosen(policy_named("deadline"), fleet(queued=[20_000] * 9, slots=1, cost=cost))
+    assert first == [0, 1, 2, 3]
+
+
+def test_a_backlog_leaves_room_for_queries_that_are_up_to_date() -> None:
+    late = fleet(
+        queued=[90_000_000, 100, 100],
+        deadline_ms=[10_000, 99_900, 99_950],
+        slots=1,
+    )
+    assert chosen(policy_named("deadline"), late) == [[0, 1, 2]]
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=8), st.integers(0, 20_000))
+def test_fair_shares_meet_small_wishes_first_and_waste_nothing(
+    wanted: list[int], room: int
+) -> None:
+    shares = fair_shares(wanted, room)
+    assert all(0 <= share <= wish for share, wish in zip(shares, wanted, strict=True))
+    assert sum(shares) == min(room, sum(wanted))
+    cut = [share for share, wish in zip(shares, wanted, strict=True) if share < wish]
+    assert not cut or max(cut) - min(cut) <= 1
+    assert not cut or all(share <= max(cut) for share in shares)
 
 
 def test_heavy_steps_are_dealt_to_free_slots_and_light_ones_are_not() -> None:

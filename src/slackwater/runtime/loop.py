@@ -11,6 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slackwater.errors import JournalError
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock
@@ -19,6 +22,7 @@ from slackwater.runtime.fleet import DeployedQuery, Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import Observer, StepReport
+from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
 
 logger = logging.getLogger("slackwater")
@@ -123,7 +127,7 @@ class Loop:
             fleet = self._fleet.snapshot(now_ms, len(self._free), self._budget_ms)
             decision = self._policy.decide(fleet)
             for choice, parallelism in _widened(fleet, decision.steps):
-                self._start(choice, parallelism, now_ms)
+                self._start(choice, parallelism, now_ms, fleet.queued)
             self.decide_ms.append((time.perf_counter() - started) * 1_000)
             if decision.wake_ms is not None:
                 wake_ms = min(wake_ms, decision.wake_ms)
@@ -135,24 +139,23 @@ class Loop:
             next_ms = now_ms + CYCLE_MS
         self._clock.wait(self._signal, next_ms, busy=bool(self._running))
 
-    def _start(self, choice: StepChoice, parallelism: int, now_ms: float) -> None:
+    def _start(
+        self, choice: StepChoice, parallelism: int, now_ms: float, queued: NDArray[np.int64]
+    ) -> None:
         queries = [self._fleet.number(number) for number in choice.queries]
-        room = choice.max_events * parallelism
-        plans, served = {}, []
-        for query in queries:
-            planned = plan_query(query, now_ms, max(1, room))
-            events = sum(piece.events for _, piece in planned)
-            plans[query.number] = planned
-            served.append(query)
-            room -= events
-            if room <= 0:
-                break
+        shares = fair_shares(
+            [int(queued[query.row]) for query in queries], choice.max_events * parallelism
+        )
+        plans = {
+            query.number: plan_query(query, now_ms, max(1, share))
+            for query, share in zip(queries, shares, strict=True)
+        }
         number, position = self._ledger.plan(plans)
-        for query in served:
+        for query in queries:
             self._fleet.started(query, number)
         self._submit(
             PlannedStep(
-                number, position, served[0].template, tuple(served), plans, now_ms, parallelism
+                number, position, queries[0].template, tuple(queries), plans, now_ms, parallelism
             )
         )
 

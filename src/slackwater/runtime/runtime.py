@@ -28,6 +28,7 @@ from slackwater.runtime.reports import Observer, QueryReport
 from slackwater.scheduling.policies import deadline
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
+from slackwater.spark.latebound import parallelism
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
@@ -67,9 +68,14 @@ class Runtime:
             raise DescriptionError(f"slots={slots}: at least one step must be able to run")
         if dead_letters not in ("file", "count"):
             raise DescriptionError(f"dead_letters={dead_letters!r}: use 'file' or 'count'")
+        if prepare and spark.conf.get("spark.sql.adaptive.enabled", "true") == "true":
+            logger.warning(
+                "spark.sql.adaptive.enabled is on, so no plan can be prepared and every step is "
+                "planned anew; turn it off in this session, or start it with slackwater.session()"
+            )
         self._spark = spark
         self._clock = clock or SystemClock()
-        self._slots = slots or max(1, spark.sparkContext.defaultParallelism)
+        self._slots = slots or parallelism(spark)
         self._temporary = None
         if journal is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="slackwater-")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from slackwater.scheduling.snapshot import FleetSnapshot, StepChoice
+
+_LARGEST_PART = 4  # a query counts for at most this part of a step when others are to be added
 
 
 def ordered(
@@ -51,10 +55,27 @@ def _shares(fleet: FleetSnapshot, rows: list[int], slots: int) -> list[list[int]
 
 
 def _filled(fleet: FleetSnapshot, rows: list[int], limit: int) -> StepChoice:
+    """Take queries in order until the step is full; one with a backlog leaves room for others."""
     chosen, events = [], 0
     for row in rows:
         chosen.append(int(fleet.query[row]))
-        events += int(fleet.queued[row])
+        events += min(int(fleet.queued[row]), limit // _LARGEST_PART)
         if events >= limit:
             break
     return StepChoice(tuple(chosen), limit)
+
+
+def fair_shares(wanted: Sequence[int], room: int) -> list[int]:
+    """Share out room so that nobody gets more than wanted, and small wishes are met in full.
+
+    >>> fair_shares([10, 1_000, 500], room=300)
+    [10, 145, 145]
+    >>> fair_shares([10, 20], room=300)
+    [10, 20]
+    """
+    shares = [0] * len(wanted)
+    waiting = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for position, index in enumerate(waiting):
+        shares[index] = min(wanted[index], room // (len(waiting) - position))
+        room -= shares[index]
+    return shares

@@ -22,6 +22,13 @@ def classic_jvm(spark: SparkSession) -> Any | None:
     return spark.sparkContext._jvm
 
 
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks the session runs at once; two where it does not say (Connect)."""
+    if classic_jvm(spark) is None:
+        return 2
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
 class SpecificationCells:
     """Hold the specification of a prepared plan: one row of strings, changed before each run."""
 
