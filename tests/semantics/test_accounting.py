@@ -185,6 +185,22 @@ def test_a_record_far_in_the_future_does_not_move_time(spark: SparkSession) -> N
     assert [(row["n"], row["pane"]) for row in sink.rows()] == [(2, 0)]
 
 
+def test_a_watermark_announced_far_in_the_future_does_not_move_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    app, sink = App("announced"), sw.memory()
+    app.source("events").window(sw.tumbling("1 s")).aggregate(n=sw.count()).to(sink)
+    announced = sw.punctuated("CASE WHEN bit = 2 THEN ts + INTERVAL 1 YEAR ELSE ts END")
+    records = scripted(SCHEMA, event_time="ts", watermark=announced)
+    for number in range(4):
+        records.add(ts=_text(number / 4), bit=1 << number)
+    report = run_app(spark, app, events=records, runtime={"journal": tmp_path})[0]
+    assert (report.rejected, report.too_late_rows) == (1, 0)
+    assert [(row["n"], row["pane"]) for row in sink.rows()] == [(3, 0)]
+    with Runtime(spark, journal=tmp_path) as runtime:
+        assert runtime.dead_letters.counts() == {("test", "ahead of time"): 1}
+
+
 def test_dead_letters_of_a_query_that_is_not_deployed_wait_for_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

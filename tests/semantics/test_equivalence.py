@@ -59,6 +59,7 @@ AGGREGATES = {
     "median": sw.approx_quantile("v", 0.5),
     "tails": sw.approx_quantile("n", (0.05, 0.95)),
 }
+KEYS = [(), ("k",), ("g",), ("k", "g"), ("v",), ("d", "mark")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_2024_MS = 1_704_067_200_000
 
@@ -179,7 +180,7 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
         lateness_ms=lateness_ms,
         start_ms=chance.choice([-5_000, YEAR_2024_MS]) if watermark == "bounded" else YEAR_2024_MS,
         pipeline=pipeline,
-        by=() if apply else chance.choice([(), ("k",), ("g",), ("k", "g")]),
+        by=() if apply else chance.choice(KEYS),
         aggregates=() if apply else tuple(chance.sample(sorted(AGGREGATES), 6)),
         apply=chance.choice(["ranking", "pandas"]) if apply else None,
         policy=chance.choice(sorted(POLICIES)),

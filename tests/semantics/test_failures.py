@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from functools import reduce
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import slackwater as sw
-from slackwater.app.stream import App, Output
+from slackwater.app.stream import App
+from slackwater.errors import SourceError
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sinks.pane_tables import IDENTITY
 from slackwater.spark.sinks.parquet import read_panes
-from slackwater.testing import ManualClock, Script, assert_same_panes, batch_panes, scripted
+from slackwater.spark.sources.base import Range
+from slackwater.spark.sources.inline import checked_schema
+from slackwater.testing import ManualClock, Script, assert_same_panes
+from slackwater.testing.script import ScriptReader
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +31,7 @@ START_MS = 1_704_067_200_000
 SCHEMA = "ts timestamp, k string, v bigint"
 QUERIES = 20
 GUILTY = 7
+Answer = TypeVar("Answer")
 RECORDS = 12
 
 
@@ -37,31 +42,45 @@ def records_of(number: int, *, poison: bool = False) -> list[tuple[str, str, int
     return found
 
 
-def script_of(records: list[tuple[str, str, int]]) -> Script:
-    script = scripted(SCHEMA, event_time="ts")
+def script_of(records: list[tuple[str, str, int]], kind: type[Script] = Script) -> Script:
+    script = kind(
+        SCHEMA, event_time="ts", watermark=sw.bounded("0 s"), partitions=1, max_ahead_ms=60_000
+    )
     for ts, k, v in records:
         script.add(ts=ts, k=k, v=v)
     return script.end()
 
 
 def expected(
-    spark: SparkSession, output: Output, queries: dict[str, list[tuple[str, str, int]]]
-) -> DataFrame:
-    frames = []
+    queries: dict[str, list[tuple[str, str, int]]], columns: Sequence[str] = ("n", "v")
+) -> pa.Table:
+    """Count and sum by hand: by query, window of four seconds and key."""
+    groups: dict[tuple[str, int, str], list[int]] = {}
     for query, records in queries.items():
-        text = spark.createDataFrame(records, "ts string, k string, v bigint")
-        rows = text.selectExpr("CAST(ts AS TIMESTAMP) AS ts", "k", "v")
-        frames.append(batch_panes(output, {"events": rows}, event_time="ts", query=query))
-    return reduce(DataFrame.union, frames)
+        for ts, k, v in records:
+            start_ms = START_MS + int(ts[-2:]) // 4 * 4_000
+            groups.setdefault((query, start_ms, k), []).append(v)
+    moment = pa.timestamp("us", tz="UTC")
+    starts = [start_ms * 1_000 for _, start_ms, _ in groups]
+    found = {
+        "query": pa.array([query for query, _, _ in groups]),
+        "window_start": pa.array(starts, moment),
+        "window_end": pa.array([start + 4_000_000 for start in starts], moment),
+        "k": pa.array([k for _, _, k in groups]),
+        "n": pa.array([len(values) for values in groups.values()]),
+        "v": pa.array([sum(values) for values in groups.values()]),
+    }
+    return pa.table(found).select(["query", "window_start", "window_end", "k", *columns])
 
 
-def counting(sink: Sink, transform: Any = None) -> tuple[App, Output]:
+def counting(sink: Sink, transform: Any = None) -> App:
     app = App("counting")
     stream = app.source("events")
     if transform is not None:
         stream = stream.transform(transform)
     result = stream.window(sw.tumbling("4 s"), by="k").aggregate(n=sw.count(), v=sw.sum("v"))
-    return app, result.to(sink)
+    result.to(sink)
+    return app
 
 
 def only(table: pa.Table, queries: set[str]) -> pa.Table:
@@ -90,7 +109,7 @@ def test_of_twenty_fused_queries_only_the_poisoned_one_stops(
         return k
 
     checked, sink = F.udf(refuse_poison, "string", useArrow=False), sw.memory()
-    app, output = counting(sink, lambda df: df.withColumn("k", checked("k")))
+    app = counting(sink, lambda df: df.withColumn("k", checked("k")))
     records = {f"q{n:02d}": records_of(n, poison=n == GUILTY) for n in range(QUERIES)}
     guilty = f"q{GUILTY:02d}"
     healthy = {name: rows for name, rows in records.items() if name != guilty}
@@ -107,7 +126,7 @@ def test_of_twenty_fused_queries_only_the_poisoned_one_stops(
         assert {name for name, report in reports.items() if report.quarantined} == {guilty}
         assert "this record is poison" in str(reports[guilty].quarantined)
         assert len({name for name in reports if reports[name].records == RECORDS}) == QUERIES - 1
-    assert_same_panes(only(sink.table(), set(healthy)), expected(spark, output, healthy))
+    assert_same_panes(only(sink.table(), set(healthy)), expected(healthy))
 
     with deployed() as runtime:
         runtime.run()
@@ -117,7 +136,7 @@ def test_of_twenty_fused_queries_only_the_poisoned_one_stops(
         runtime.resume(guilty)
         runtime.run()
         assert all(report.quarantined is None for report in runtime.queries())
-    assert_same_panes(sink.table(), expected(spark, output, records))
+    assert_same_panes(sink.table(), expected(records))
 
 
 class Moody:
@@ -138,7 +157,7 @@ def test_a_sink_that_refuses_a_query_stops_that_one_and_loses_nothing(
 ) -> None:
     moody = Moody()
     moody.refused = {"q1"}
-    app, output = counting(sw.callback(moody))
+    app = counting(sw.callback(moody))
     records = {f"q{n}": records_of(n) for n in range(3)}
     with Runtime(spark, journal=tmp_path, clock=ManualClock(START_MS)) as runtime:
         for name, rows in records.items():
@@ -152,7 +171,7 @@ def test_a_sink_that_refuses_a_query_stops_that_one_and_loses_nothing(
         runtime.resume("q1")
         runtime.run()
     assert_each_pane_once(moody.taken)
-    assert_same_panes(pa.concat_tables(moody.taken), expected(spark, output, records))
+    assert_same_panes(pa.concat_tables(moody.taken), expected(records))
 
 
 def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
@@ -161,8 +180,8 @@ def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
     broken, sound = tmp_path / "broken", sw.memory()
     app = App("two outputs")
     windows = app.source("events").window(sw.tumbling("4 s"), by="k")
-    one = windows.aggregate(n=sw.count()).to(sw.parquet(broken), name="one")
-    two = windows.aggregate(v=sw.sum("v")).to(sound, name="two")
+    windows.aggregate(n=sw.count()).to(sw.parquet(broken), name="one")
+    windows.aggregate(v=sw.sum("v")).to(sound, name="two")
     records = records_of(3)
     settings: dict[str, Any] = {"journal": tmp_path / "journal", "clock": ManualClock(START_MS)}
     with Runtime(spark, **settings) as runtime:
@@ -172,7 +191,7 @@ def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
         runtime.run()
         stopped = [report.name for report in runtime.queries() if report.quarantined]
         assert stopped == ["q/one"]
-    assert_same_panes(sound.table(), expected(spark, two, {"q/two": records}))
+    assert_same_panes(sound.table(), expected({"q/two": records}, ["v"]))
 
     broken.unlink()
     (tmp_path / "elsewhere").rename(broken)
@@ -180,8 +199,66 @@ def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
         runtime.deploy(app, "q", events=script_of(records))
         runtime.resume("q/one")
         runtime.run()
-    assert_same_panes(read_panes(broken), expected(spark, one, {"q/one": records}))
-    assert_same_panes(sound.table(), expected(spark, two, {"q/two": records}))
+    assert_same_panes(read_panes(broken), expected({"q/one": records}, ["n"]))
+    assert_same_panes(sound.table(), expected({"q/two": records}, ["v"]))
+
+
+class Breakable(Script):
+    """A script whose reader can be made to fail at one of its methods."""
+
+    broken: str | None = None
+
+    def open(self, spark: SparkSession) -> ScriptReader:
+        script = self
+
+        class Reader(ScriptReader):
+            def plan(self, *arguments: Any) -> list[Range]:
+                return _unless_broken(script, "plan", super().plan(*arguments))
+
+            def available_one(self, now_ms: float) -> int:
+                return _unless_broken(script, "available_one", super().available_one(now_ms))
+
+            def oldest_arrival_ms(self, *arguments: Any) -> float | None:
+                oldest = super().oldest_arrival_ms(*arguments)
+                return _unless_broken(script, "oldest_arrival_ms", oldest)
+
+            def finished(self, *arguments: Any) -> bool:
+                return _unless_broken(script, "finished", super().finished(*arguments))
+
+        return Reader(self, checked_schema(self.schema, self.event_time))
+
+
+def _unless_broken(script: Breakable, method: str, answer: Answer) -> Answer:
+    if script.broken == method:
+        raise SourceError("the disk is gone")
+    return answer
+
+
+@pytest.mark.parametrize("method", ["plan", "available_one", "oldest_arrival_ms", "finished"])
+def test_a_source_that_breaks_stops_its_query_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, method: str
+) -> None:
+    sink = sw.memory()
+    app = counting(sink)
+    records = {f"q{n}": records_of(n) for n in range(3)}
+    scripts = {name: script_of(rows, Breakable) for name, rows in records.items()}
+    bad = scripts["q1"]
+    assert isinstance(bad, Breakable)
+    with Runtime(spark, journal=tmp_path, clock=ManualClock(START_MS)) as runtime:
+        for name, script in scripts.items():
+            runtime.deploy(app, name, events=script)
+        runtime.run(seconds=5)
+        bad.broken = method
+        runtime.run()
+        stopped = {r.name: r.quarantined for r in runtime.queries() if r.quarantined}
+        assert stopped.keys() == {"q1"}
+        assert "the disk is gone" in str(stopped["q1"])
+        finished = {r.name for r in runtime.queries() if r.records == RECORDS}
+        assert finished >= {"q0", "q2"}
+        bad.broken = None
+        runtime.resume("q1")
+        runtime.run()
+    assert_same_panes(sink.table(), expected(records))
 
 
 def test_a_step_that_fails_while_the_runtime_stops_is_tried_again_by_the_next_run(
@@ -197,7 +274,7 @@ def test_a_step_that_fails_while_the_runtime_stops_is_tried_again_by_the_next_ru
             raise RuntimeError("pulled the plug")
         taken.append(panes)
 
-    app, output = counting(sw.callback(stop_once))
+    app = counting(sw.callback(stop_once))
     with Runtime(spark, clock=ManualClock(START_MS)) as runtime:
         runtime.deploy(app, "q", events=script_of(records_of(1)))
         runtime.run()
@@ -205,7 +282,7 @@ def test_a_step_that_fails_while_the_runtime_stops_is_tried_again_by_the_next_ru
         runtime.run()
         assert runtime.queries()[0].quarantined is None
     assert_each_pane_once(taken)
-    assert_same_panes(pa.concat_tables(taken), expected(spark, output, {"q": records_of(1)}))
+    assert_same_panes(pa.concat_tables(taken), expected({"q": records_of(1)}))
 
 
 def test_to_resume_a_query_that_is_well_changes_nothing(spark: SparkSession) -> None:
@@ -215,11 +292,11 @@ def test_to_resume_a_query_that_is_well_changes_nothing(spark: SparkSession) -> 
         runtime.resume("q")
         taken.append(panes)
 
-    app, output = counting(sw.callback(resume_amid_a_step))
+    app = counting(sw.callback(resume_amid_a_step))
     with Runtime(spark, slots=2, clock=ManualClock(START_MS)) as runtime:
         runtime.deploy(app, "q", events=script_of(records_of(1)))
         runtime.run()
         report = runtime.queries()[0]
     assert report.records == RECORDS
     assert_each_pane_once(taken)
-    assert_same_panes(pa.concat_tables(taken), expected(spark, output, {"q": records_of(1)}))
+    assert_same_panes(pa.concat_tables(taken), expected({"q": records_of(1)}))

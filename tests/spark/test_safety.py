@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import slackwater as sw
@@ -189,8 +189,13 @@ def test_a_shuffle_run_again_would_return_its_first_result(spark: SparkSession) 
     assert [row["k"] for row in frame.toArrow().to_pylist()] == ["first"]
 
 
+def _same(column: str) -> Column:
+    return F.udf(lambda value: value, "string", useArrow=False)(column)
+
+
 STREAMS: dict[str, tuple[Transform, bool]] = {
     "plain": (lambda df: df.where("v >= 0"), True),
+    "python": (lambda df: df.withColumn("k", _same("k")), True),
     "shuffled": (lambda df: df.repartition(2, "k"), False),
     "random": (lambda df: df.where("rand() < 2"), False),
     "timed": (lambda df: df.where("ts < current_timestamp()"), False),

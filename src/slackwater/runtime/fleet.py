@@ -53,6 +53,15 @@ class DeployedQuery:
             for index, reader in enumerate(self.readers)
         )
 
+    def ask(self, now_ms: float) -> None:
+        """Ask the sources everything that a snapshot needs, to see whether they answer."""
+        for index, reader in enumerate(self.readers):
+            positions = self.positions(index)
+            reader.available_one(now_ms)
+            reader.next_arrival_ms(now_ms)
+            reader.oldest_arrival_ms(positions, now_ms)
+            reader.finished(positions, now_ms)
+
     def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
         """Tell when the watermark that reaches a deadline arrives; None where a source cannot."""
         arrivals = [reader.sweep_arrival_ms(deadline_ms) for reader in self.readers]
@@ -70,6 +79,7 @@ class Fleet:
         self._learners: list[CostLearner] = []
         self._fusable: list[bool] = []
         self._readers: dict[type[SourceReader], tuple[list[SourceReader], list[int]]] = {}
+        self._broken: set[int] = set()  # rows whose sources cannot be asked
         self._columns = _Columns(0)
 
     def add(self, query: DeployedQuery, now_ms: float) -> None:
@@ -77,10 +87,7 @@ class Fleet:
         self.queries.append(query)
         self._by_number[query.number] = query
         self._columns = self._columns.grown()
-        for reader in query.readers:
-            readers, rows = self._readers.setdefault(type(reader), ([], []))
-            readers.append(reader)
-            rows.append(query.row)
+        self._register(query)
         while len(self._learners) <= query.template.index:
             self._learners.append(CostLearner())
             self._fusable.append(True)
@@ -155,10 +162,30 @@ class Fleet:
     def freed(self, query: DeployedQuery) -> None:
         """Note that a query may be chosen again, unless it is quarantined."""
         self._columns.ready[query.row] = query.state.quarantined is None
+        if query.row in self._broken:
+            self._broken.remove(query.row)
+            self._register(query)
 
-    def stopped(self, query: DeployedQuery) -> None:
-        """Note that a query may not be chosen."""
+    def stopped(self, query: DeployedQuery, *, broken: bool = False) -> None:
+        """Note that a query may not be chosen; a `broken` one's sources are not asked either."""
         self._columns.ready[query.row] = False
+        if broken:
+            self._broken.add(query.row)
+            self._readers = {}
+            for other in self.queries:
+                if other.row not in self._broken:
+                    self._register(other)
+
+    def unanswered(self, now_ms: float) -> list[tuple[DeployedQuery, Exception]]:
+        """Find the queries whose sources fail when they are asked, with what they raise."""
+        found = []
+        for query in self.queries:
+            try:
+                if query.row not in self._broken:
+                    query.ask(now_ms)
+            except Exception as error:
+                found.append((query, error))
+        return found
 
     def queued(self, now_ms: float) -> NDArray[np.int64]:
         """Count the records waiting for each query."""
@@ -204,6 +231,12 @@ class Fleet:
             for reader in readers
         ]
         return min((arrival for arrival in arrivals if arrival is not None), default=_NEVER)
+
+    def _register(self, query: DeployedQuery) -> None:
+        for reader in query.readers:
+            readers, rows = self._readers.setdefault(type(reader), ([], []))
+            readers.append(reader)
+            rows.append(query.row)
 
     def next_due_ms(self, now_ms: float) -> float:
         """Return when the next window can close, as far as sources can tell."""

@@ -79,8 +79,8 @@ class Loop:
         self._stopping.clear()
         end_ms = None if seconds is None else self._clock.now_ms() + seconds * 1_000
         try:
-            while not self._finished(end_ms, until):
-                self._turn(end_ms)
+            while not self._step(end_ms, until):
+                pass
         except KeyboardInterrupt:
             logger.info("stopping: the running steps are finished or abandoned")
             self._stopping.set()
@@ -103,6 +103,22 @@ class Loop:
         self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._keeper.shutdown(wait=True)
+
+    def _step(self, end_ms: float | None, until: Callable[[], bool] | None) -> bool:
+        """Go round once, unless there is a reason to stop; a broken source stops its query only."""
+        try:
+            if self._finished(end_ms, until):
+                return True
+            self._turn(end_ms)
+        except JournalError:
+            raise
+        except Exception:
+            broken = self._fleet.unanswered(self._clock.now_ms())
+            if not broken:
+                raise
+            for query, error in broken:
+                self._quarantine(query, error, broken=True)
+        return False
 
     def _finished(self, end_ms: float | None, until: Callable[[], bool] | None) -> bool:
         now_ms = self._clock.now_ms()
@@ -146,16 +162,21 @@ class Loop:
         shares = fair_shares(
             [int(queued[query.row]) for query in queries], choice.max_events * parallelism
         )
-        plans = {
-            query.number: plan_query(query, now_ms, max(1, share))
-            for query, share in zip(queries, shares, strict=True)
-        }
+        plans, served = {}, []
+        for query, share in zip(queries, shares, strict=True):
+            try:
+                plans[query.number] = plan_query(query, now_ms, max(1, share))
+                served.append(query)
+            except Exception as error:
+                self._quarantine(query, error, broken=True)
+        if not served:
+            return
         number, position = self._ledger.plan(plans)
-        for query in queries:
+        for query in served:
             self._fleet.started(query, number)
         self._submit(
             PlannedStep(
-                number, position, queries[0].template, tuple(queries), plans, now_ms, parallelism
+                number, position, served[0].template, tuple(served), plans, now_ms, parallelism
             )
         )
 
@@ -183,8 +204,11 @@ class Loop:
             self._fleet.cost_learner(step.template.index).observe(step.events, took_ms)
         now_ms = self._clock.now_ms()
         for query in step.queries:
-            self._fleet.refresh(query, now_ms, retry_ms=CYCLE_MS)
-            self._fleet.freed(query)
+            try:
+                self._fleet.refresh(query, now_ms, retry_ms=CYCLE_MS)
+                self._fleet.freed(query)
+            except Exception as error:
+                self._quarantine(query, error, broken=True)
         for observer in self.observers:
             observer.step_committed(report)
 
@@ -207,9 +231,11 @@ class Loop:
         else:
             self._quarantine(step.queries[0], error)
 
-    def _quarantine(self, query: DeployedQuery, error: BaseException) -> None:
+    def _quarantine(
+        self, query: DeployedQuery, error: BaseException, *, broken: bool = False
+    ) -> None:
         logger.error("query %s is quarantined: %s", query.state.name, _brief(error))
-        self._fleet.stopped(query)
+        self._fleet.stopped(query, broken=broken)
         self._ledger.quarantine(query.number, f"{type(error).__name__}: {_brief(error)}")
 
     def _housekeeping(self, now_ms: float) -> None:

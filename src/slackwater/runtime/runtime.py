@@ -170,8 +170,8 @@ class Runtime:
         query = self._named(name)
         if query.state.quarantined is None:
             return  # it may be in a step at this moment, and must not be in two
-        self._ledger.quarantine(query.number, None)
         self._fleet.refresh(query, self._clock.now_ms())
+        self._ledger.quarantine(query.number, None)
         self._fleet.freed(query)
         self._loop.wake()
 

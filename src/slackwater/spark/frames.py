@@ -75,16 +75,26 @@ class Template:
 
 
 def step_frame(
-    template: Template, rows: Sequence[DataFrame], measured: Sequence[DataFrame]
+    template: Template,
+    rows: Sequence[DataFrame],
+    measured: Sequence[DataFrame],
+    *,
+    single: bool = False,
 ) -> DataFrame:
-    """Build a step: `rows` of each input through the pipeline, statistics from `measured`."""
+    """Build a step: `rows` of each input through the pipeline, statistics from `measured`.
+
+    `single` says that the rows are in one partition, so that nothing need be shuffled.
+    """
     visible = (
         frame.where(_valid(reader)).selectExpr(*visible_columns(reader))
         if not reader.trusted
         else frame.selectExpr(*visible_columns(reader))
         for frame, reader in zip(rows, template.readers, strict=True)
     )
-    stream = sliced(template, through(template.output.stream, visible, template.output.place))
+    stream = through(template.output.stream, visible, template.output.place)
+    if single and template.pipeline.calls_python:
+        stream = stream.coalesce(1)  # behind a Python function, Spark no longer knows it
+    stream = sliced(template, stream)
     if template.keeps_rows:
         main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
     else:
@@ -198,11 +208,15 @@ def entry_rows(
 def _valid(reader: SourceReader) -> str:
     if reader.trusted:
         return "TRUE"
-    time = f"`{reader.event_time}`"
-    return (
-        f"{MALFORMED} IS NULL AND {time} IS NOT NULL "
-        f"AND unix_millis({time}) <= {ARRIVAL} + {reader.max_ahead_ms}L"
-    )
+    time, latest = f"`{reader.event_time}`", f"{ARRIVAL} + {reader.max_ahead_ms}L"
+    valid = f"{MALFORMED} IS NULL AND {time} IS NOT NULL AND unix_millis({time}) <= {latest}"
+    if isinstance(reader.watermark, Punctuated):
+        valid += f" AND coalesce({_announced(reader.watermark)} <= {latest}, TRUE)"
+    return valid
+
+
+def _announced(watermark: Punctuated) -> str:
+    return f"unix_millis(CAST({watermark.expression} AS TIMESTAMP))"
 
 
 def _statistics(index: int, reader: SourceReader) -> str:
@@ -211,7 +225,7 @@ def _statistics(index: int, reader: SourceReader) -> str:
     delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
     told, holds = time, valid
     if isinstance(reader.watermark, Punctuated):
-        told = f"unix_millis(CAST({reader.watermark.expression} AS TIMESTAMP))"
+        told = _announced(reader.watermark)
         holds = f"{valid} AND {told} IS NOT NULL"
     return (
         f"to_json(named_struct('input', {index}, 'partition', first({PARTITION}), "

@@ -20,6 +20,7 @@ from slackwater.app.stream import (
 )
 from slackwater.errors import DescriptionError
 from slackwater.spark.latebound import classic_jvm
+from slackwater.spark.safety import expression_names
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, SourceReader
 
 # Where a row came from: dead letters carry it through the transforms, steps do not.
@@ -99,8 +100,11 @@ class CheckedPipeline:
         self._output = output
         empty = (_empty(spark, reader) for reader in readers)
         stream = through(output.stream, iter(empty), output.place)
+        self.calls_python = False
         if classic_jvm(spark) is not None:
-            _require_stateless(stream._jdf.queryExecution().analyzed(), output.place)
+            plan = stream._jdf.queryExecution().analyzed()
+            _require_stateless(plan, output.place)
+            self.calls_python = "PythonUDF" in expression_names(plan)
         self.fusable = QUERY in stream.columns
         self.event_time = _event_time(output, readers, stream)
         self.columns = StructType([f for f in stream.schema.fields if f.name != QUERY])

@@ -91,7 +91,7 @@ def unsafe_reasons(frame: DataFrame, specification_rdd: int) -> list[str]:
     execution = frame._jdf.queryExecution()
     reasons = [
         f"{name} is fixed when a plan is made"
-        for name in sorted(_expression_names(execution.analyzed()) & _FROZEN_EXPRESSIONS)
+        for name in sorted(expression_names(execution.analyzed()) & _FROZEN_EXPRESSIONS)
     ]
     _walk_physical(execution.executedPlan(), reasons, specification_rdd)
     return sorted(set(reasons))
@@ -125,7 +125,7 @@ def _descends_from(rdd: Any, ancestor: int) -> bool:
     return any(_descends_from(edge.rdd(), ancestor) for edge in _elements(rdd.dependencies()))
 
 
-def _expression_names(plan: Any) -> set[str]:
+def expression_names(plan: Any) -> set[str]:
     """Collect the class names of everything in a logical plan, in one call to the JVM.
 
     Subqueries need not be looked into: a plan that has one is not prepared anyway.

@@ -99,7 +99,7 @@ class StepRunner:
             specification = fixed_specification(
                 self._spark, [_specification(template, share) for share in shares]
             )
-            return _late_bound_frame(template, specification)
+            return _late_bound_frame(template, specification, single=parallelism == 1)
         rows = self._input_rows(template, pieces, parallelism)
         return step_frame(template, rows, rows)
 
@@ -125,7 +125,9 @@ class StepRunner:
         return rows
 
 
-def _late_bound_frame(template: Template, specification: DataFrame) -> DataFrame:
+def _late_bound_frame(
+    template: Template, specification: DataFrame, *, single: bool = True
+) -> DataFrame:
     readers = [reader for reader in template.readers if isinstance(reader, LateBoundReader)]
     rows = [entry_rows(reader, specification, index) for index, reader in enumerate(readers)]
     measured = [
@@ -134,7 +136,7 @@ def _late_bound_frame(template: Template, specification: DataFrame) -> DataFrame
         else rows[index]
         for index, reader in enumerate(readers)
     ]
-    return step_frame(template, rows, measured)
+    return step_frame(template, rows, measured, single=single)
 
 
 def _fits(template: Template, pieces: Sequence[Piece]) -> bool:
