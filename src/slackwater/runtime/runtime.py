@@ -149,8 +149,15 @@ class Runtime:
             if template.query is None and template not in self._warm
         ]
         with ThreadPoolExecutor(self._slots) as pool:
-            list(pool.map(self._runner.warm, cold))
+            list(pool.map(self._warm_one, cold))
         self._warm.update(cold)
+
+    def _warm_one(self, template: Template) -> None:
+        """Warm a template; where that fails, its queries' own steps will say so."""
+        try:
+            self._runner.warm(template)
+        except Exception as error:
+            logger.info("%s could not be planned ahead: %s", template.output.place, error)
 
     def stop(self) -> None:
         """Make `run` return after the steps that are running now; any thread may ask."""
