@@ -33,7 +33,7 @@ class BenchOptions:
     queries: int = 20
     rate: float = 1_000.0
     seconds: float = 60.0
-    warmup: float = LEAST_WARMUP_S
+    warmup: float = 20.0  # forty different templates keep the JIT compiler busy for that long
     delay: str = "none"
     seed: int = 7
     distinct: int = 1
