@@ -394,27 +394,27 @@ examples = settings(
 )
 
 
-@settings(examples, max_examples=30)
+@settings(examples, max_examples=12)
 @given(case=cases())
 def test_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
 
 
-@settings(examples, max_examples=6)
+@settings(examples, max_examples=3)
 @given(case=cases(apply=True))
 def test_functions_of_a_window_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=400)
+@settings(examples, max_examples=60)
 @given(case=cases())
 def test_many_more_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=60)
+@settings(examples, max_examples=10)
 @given(case=cases(apply=True))
 def test_many_more_functions_of_a_window_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
