@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from slackwater.errors import DescriptionError
 
@@ -38,7 +39,7 @@ def to_ms(value: Duration, field: str, *, allow_zero: bool = False) -> int:
     3600000
     """
     if isinstance(value, timedelta):
-        total_ms = value.total_seconds() * 1_000
+        total_ms = Decimal(value // timedelta(microseconds=1)) / 1_000
     elif isinstance(value, str):
         total_ms = _parse(value, field)
     else:
@@ -54,8 +55,8 @@ def to_ms(value: Duration, field: str, *, allow_zero: bool = False) -> int:
     return int(total_ms)
 
 
-def _parse(text: str, field: str) -> float:
-    total_ms, position = 0.0, 0
+def _parse(text: str, field: str) -> Decimal:
+    total_ms, position = Decimal(0), 0
     while position < len(text):
         part = _PART.match(text, position)
         unit = part.group(2).lower() if part else ""
@@ -65,7 +66,7 @@ def _parse(text: str, field: str) -> float:
                 f"{field}={text!r} is not a duration: write a number and a unit "
                 "(ms, seconds, minutes, hours, days), such as '3 seconds'"
             )
-        total_ms += float(part.group(1)) * _MS_PER_UNIT[unit]
+        total_ms += Decimal(part.group(1)) * _MS_PER_UNIT[unit]
         position = part.end()
     if not text.strip():
         raise DescriptionError(f"{field} is empty: write a duration such as '3 seconds'")
