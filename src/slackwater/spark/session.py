@@ -14,7 +14,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # it keeps its first result, and costs 45 ms a step
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    # A template needs about ten compiled classes; Spark's 100 would be compiled again and again.
+    # Many templates may need more compiled classes than the 100 that Spark keeps by default.
     "spark.sql.codegen.cache.maxEntries": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.ui.retainedExecutions": "5",
