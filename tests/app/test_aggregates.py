@@ -70,7 +70,7 @@ def test_extremes_and_distinct_take_plain_types_and_refuse_nested_or_collated(
 
 def test_count_takes_any_type() -> None:
     for type_name in ("string", "array<int>", "map<int,int>", "variant"):
-        sw.count("x").over(type_name, "aggregate(n=...)")
+        assert sw.count("x").over(type_name, "aggregate(n=...)").type_name == type_name
 
 
 def test_keys_whose_equality_only_spark_knows_are_refused() -> None:
