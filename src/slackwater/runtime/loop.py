@@ -28,6 +28,7 @@ from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
 logger = logging.getLogger("slackwater")
 
 CYCLE_MS = 20.0  # how often to look again where no source can say when something will happen
+TRIES = 3  # of a query's step before the query is stopped; the last one is without others
 FILING_MS = 1_000.0  # how often dead letters are filed
 
 
@@ -213,23 +214,25 @@ class Loop:
             observer.step_committed(report)
 
     def _failed(self, step: PlannedStep, error: BaseException) -> None:
-        """Try again, then each query alone; stop the one that fails alone."""
+        """Try again, then each query alone; stop the one that fails for the third time."""
         if isinstance(error, JournalError):
             raise error
         if self._stopping.is_set():
             self._again.append(step)  # for the next run, if there is one
             return
         names = ", ".join(query.state.name for query in step.queries)
-        if step.failures == 0:
-            logger.warning("a step of %s failed and is tried again: %s", names, _brief(error))
-            self._again.append(replace(step, failures=1))
-        elif len(step.queries) > 1:
-            logger.warning("a step of %s failed twice: each is tried alone", names)
+        failures = step.failures + 1
+        if failures >= TRIES and len(step.queries) == 1:
+            self._quarantine(step.queries[0], error)
+        elif failures >= TRIES - 1 and len(step.queries) > 1:
+            logger.warning("a step of %s failed again: each is tried alone", names)
             for query in step.queries:
                 plans = {query.number: step.plans[query.number]}
-                self._again.append(replace(step, queries=(query,), plans=plans, parallelism=1))
+                alone = replace(step, queries=(query,), plans=plans, parallelism=1)
+                self._again.append(replace(alone, failures=failures))
         else:
-            self._quarantine(step.queries[0], error)
+            logger.warning("a step of %s failed and is tried again: %s", names, _brief(error))
+            self._again.append(replace(step, failures=failures))
 
     def _quarantine(
         self, query: DeployedQuery, error: BaseException, *, broken: bool = False
