@@ -1,0 +1,181 @@
+"""Learn when sweeping watermarks come in, and forecast the next.
+
+>>> estimator = QuantileEstimator(SweepGeneration.bounded(500))
+>>> estimator.forecast(3_000) is None  # nothing was seen yet
+True
+>>> for window in range(1, 101):
+...     estimator.observe(3_000 * window, 3_000 * window + 500 + 37 * window % 50)
+>>> forecast = estimator.forecast(303_000)
+>>> forecast.epochs, forecast.low_ms, forecast.mean_ms, forecast.high_ms
+(100, 303500.525, 303524.5, 303548.475)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from statistics import NormalDist
+
+from slackwater.progress.changes import ChangeDetector
+from slackwater.progress.epochs import HISTORY, DelayMoments, Epochs
+from slackwater.progress.sketch import RecentLags
+from slackwater.progress.student import student_factor
+from slackwater.progress.sweeps import SweepForecast, SweepGeneration, require_confidence
+
+
+class SweepEstimator(ABC):
+    """Learn from the sweeping watermarks of one input of one query.
+
+    Every estimator keeps the last lags and watches them for a change: when the network has become
+    another, what was learned before is forgotten, and the forecast starts anew from the lags since.
+    """
+
+    def __init__(
+        self,
+        generation: SweepGeneration,
+        *,
+        confidence: float = 0.95,
+        history: int = HISTORY,
+    ) -> None:
+        require_confidence(confidence)
+        self.generation = generation
+        self.confidence = confidence
+        self.changes = 0
+        self._lags = RecentLags(history)
+        self._detector = ChangeDetector()
+
+    @property
+    def epochs(self) -> int:
+        """Return how many epochs the next forecast rests on."""
+        return len(self._lags)
+
+    def observe(
+        self, deadline_ms: int, arrived_ms: float, delays: DelayMoments | None = None
+    ) -> None:
+        """Take in the arrival of a deadline's sweeping watermark, and the delays of its epoch."""
+        lag_ms = arrived_ms - self.generation.generated_ms(deadline_ms)
+        since_change = None
+        if self._lags:
+            since_change = self._detector.observe(self._lags.share_below(lag_ms))
+        self._lags.add(deadline_ms, lag_ms)
+        self._learn(lag_ms, delays)
+        if since_change is not None:
+            self.changes += 1
+            self._lags.keep_last(since_change)
+            self._forget(since_change)
+
+    def forecast(self, deadline_ms: int) -> SweepForecast | None:
+        """Forecast the arrival of a deadline's sweeping watermark; None before any was seen."""
+        if not self._lags:
+            return None
+        return self._forecast(deadline_ms, self.generation.generated_ms(deadline_ms))
+
+    @abstractmethod
+    def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast: ...
+
+    def _learn(self, lag_ms: float, delays: DelayMoments | None) -> None:
+        """Keep what is needed beyond the lags."""
+
+    def _forget(self, kept: int) -> None:
+        """Drop all but what the newest epochs taught."""
+
+
+class QuantileEstimator(SweepEstimator):
+    """Take the interval from the quantiles of past lags: any shape of delay, and the default.
+
+    Until there are lags enough to have these quantiles, the interval is Student's, and at least
+    what was seen. No watermark is expected before it was sent, unless clocks have shown otherwise.
+    """
+
+    def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
+        lags, n = self._lags, len(self._lags)
+        tail = (1.0 - self.confidence) / 2
+        mean_ms = lags.mean_ms
+        # One lag shows no deviation. Many delays deviate by about their mean: assume that.
+        deviation_ms = (lags.deviation_ms if n > 1 else abs(mean_ms)) * math.sqrt(1.0 + 1.0 / n)
+        low_ms, high_ms = lags.quantile_ms(tail), lags.quantile_ms(1.0 - tail)
+        if tail * (n + 1) < 1.0:
+            reach_ms = deviation_ms * student_factor(self.confidence, max(n - 1, 1))
+            low_ms = max(min(low_ms, mean_ms - reach_ms), min(0.0, lags.least_ms))
+            high_ms = max(high_ms, mean_ms + reach_ms)
+        return SweepForecast(
+            mean_ms=generated_ms + mean_ms,
+            deviation_ms=deviation_ms,
+            low_ms=generated_ms + low_ms,
+            high_ms=generated_ms + high_ms,
+            confidence=self.confidence,
+            epochs=n,
+        )
+
+
+class NormalEstimator(SweepEstimator):
+    """Take the watermark's delay to be normal, with the moments of the records' delays.
+
+    O. Farhat, K. Daudjee, L. Querzoni, "Klink: Progress-Aware Scheduling for Streaming Data
+    Systems", SIGMOD 2021, section 3.1. Equation 6 there gives the variance of the *mean* over `h`
+    epochs; one watermark deviates by that and by its own delay: `(chi - mu^2) * (1 + 1/h)`.
+    Where an epoch brings no delays of records, the watermark's own lag stands for them.
+    """
+
+    def __init__(
+        self,
+        generation: SweepGeneration,
+        *,
+        confidence: float = 0.95,
+        history: int = HISTORY,
+    ) -> None:
+        super().__init__(generation, confidence=confidence, history=history)
+        self._factor = NormalDist().inv_cdf((1.0 + confidence) / 2)
+        self._delays = Epochs(history)
+
+    def _learn(self, lag_ms: float, delays: DelayMoments | None) -> None:
+        self._delays.add(delays if delays and delays.count else DelayMoments.of([lag_ms]))
+
+    def _forget(self, kept: int) -> None:
+        self._delays.keep_last(kept)
+
+    def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
+        n = len(self._delays)
+        mean_ms = generated_ms + self._delays.mean_ms
+        deviation_ms = math.sqrt(self._delays.variance_ms2 * (1.0 + 1.0 / n))
+        return SweepForecast(
+            mean_ms=mean_ms,
+            deviation_ms=deviation_ms,
+            low_ms=mean_ms - self._factor * deviation_ms,
+            high_ms=mean_ms + self._factor * deviation_ms,
+            confidence=self.confidence,
+            epochs=n,
+        )
+
+
+class RegressionEstimator(SweepEstimator):
+    """Draw a straight line through past lags over their deadlines: a baseline to compare with.
+
+    It follows a drift, and takes chance for one. The line is fitted anew for each forecast.
+    """
+
+    def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
+        n, mean_ms = len(self._lags), self._lags.mean_ms
+        middle_ms = math.fsum(at_ms for at_ms, _ in self._lags) / n
+        along = across = total = 0.0
+        for at_ms, lag_ms in self._lags:
+            from_middle, from_mean = at_ms - middle_ms, lag_ms - mean_ms
+            along += from_middle * from_middle
+            across += from_middle * from_mean
+            total += from_mean * from_mean
+        slope = across / along if along else 0.0
+        ahead_ms = deadline_ms - middle_ms
+        degrees = max(n - 2, 1)
+        variance_ms2 = max(total - slope * across, 0.0) / degrees
+        leverage = 1.0 + 1.0 / n + (ahead_ms**2 / along if along else 0.0)
+        deviation_ms = math.sqrt(variance_ms2 * leverage)
+        reach_ms = deviation_ms * student_factor(self.confidence, degrees)
+        expected_ms = generated_ms + mean_ms + slope * ahead_ms
+        return SweepForecast(
+            mean_ms=expected_ms,
+            deviation_ms=deviation_ms,
+            low_ms=expected_ms - reach_ms,
+            high_ms=expected_ms + reach_ms,
+            confidence=self.confidence,
+            epochs=n,
+        )
