@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import NormalDist
 
-# A sum gains what a score exceeds one deviation by, and alarms above 4.5: lags that do not change
-# alarm about once in ten thousand, a clear change within three to five.
-_ALLOWANCE = 1.0
-_THRESHOLD = 4.5
+# A sum gains what a score exceeds half a deviation by, and alarms above 6: numbers that do not
+# change alarm about once in a thousand, a move by three deviations within three.
+_ALLOWANCE = 0.5
+_THRESHOLD = 6.0
 _LEAST_SHARE = 1e-3
 
 _score = NormalDist().inv_cdf

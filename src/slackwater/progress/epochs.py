@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackwater.errors import DescriptionError
+from slackwater.progress.ring import PairRing
 
 HISTORY = 400  # epochs; more gains little and adapts more slowly
 
@@ -59,13 +59,8 @@ class Epochs:
     """
 
     def __init__(self, kept: int = HISTORY) -> None:
-        if kept < 1:
-            raise DescriptionError(f"kept={kept!r} cannot be: keep one epoch or more")
-        self._averages: deque[tuple[float, float]] = deque(maxlen=kept)
-        self._kept = kept
-        self._until_summed_anew = kept
-        self._sum_ms = 0.0
-        self._sum_ms2 = 0.0
+        self._averages = PairRing(kept)
+        self._sum_anew()
 
     def __len__(self) -> int:
         return len(self._averages)
@@ -74,33 +69,28 @@ class Epochs:
         """Take in a finished epoch; the oldest goes when there are too many."""
         if not delays.count:
             return
-        added = delays.sum_ms / delays.count, delays.squares_ms2 / delays.count
-        if len(self._averages) == self._kept:
-            gone = self._averages[0]
-            self._sum_ms -= gone[0]
-            self._sum_ms2 -= gone[1]
-        self._averages.append(added)
-        self._sum_ms += added[0]
-        self._sum_ms2 += added[1]
+        mean_ms, square_ms2 = delays.sum_ms / delays.count, delays.squares_ms2 / delays.count
+        gone_ms, gone_ms2 = self._averages.append((mean_ms, square_ms2)) or (0.0, 0.0)
+        self._sum_ms += mean_ms - gone_ms
+        self._sum_ms2 += square_ms2 - gone_ms2
         self._until_summed_anew -= 1
         if not self._until_summed_anew:
             self._sum_anew()
 
     def keep_last(self, epochs: int) -> None:
         """Forget all but the newest epochs."""
-        while len(self._averages) > epochs:
-            self._averages.popleft()
+        self._averages.keep_last(epochs)
         self._sum_anew()
 
     @property
     def mean_ms(self) -> float:
         """Return the mean delay (the paper's mu); 0 where nothing was seen."""
-        return self._sum_ms / len(self._averages) if self._averages else 0.0
+        return self._sum_ms / len(self) if len(self) else 0.0
 
     @property
     def second_moment_ms2(self) -> float:
         """Return the mean of the squared delays (the paper's chi); 0 where nothing was seen."""
-        return self._sum_ms2 / len(self._averages) if self._averages else 0.0
+        return self._sum_ms2 / len(self) if len(self) else 0.0
 
     @property
     def variance_ms2(self) -> float:
@@ -111,4 +101,4 @@ class Epochs:
         # Once in a history's length, so that rounding errors never pile up.
         self._sum_ms = math.fsum(mean_ms for mean_ms, _ in self._averages)
         self._sum_ms2 = math.fsum(square_ms2 for _, square_ms2 in self._averages)
-        self._until_summed_anew = self._kept
+        self._until_summed_anew = self._averages.kept

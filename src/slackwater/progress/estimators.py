@@ -58,11 +58,9 @@ class SweepEstimator(ABC):
         if self._lags:
             since_change = self._detector.observe(self._lags.share_below(lag_ms))
         self._lags.add(deadline_ms, lag_ms)
-        self._learn(lag_ms, delays)
         if since_change is not None:
             self.changes += 1
             self._lags.keep_last(since_change)
-            self._forget(since_change)
 
     def forecast(self, deadline_ms: int) -> SweepForecast | None:
         """Forecast the arrival of a deadline's sweeping watermark; None before any was seen."""
@@ -72,12 +70,6 @@ class SweepEstimator(ABC):
 
     @abstractmethod
     def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast: ...
-
-    def _learn(self, lag_ms: float, delays: DelayMoments | None) -> None:
-        """Keep what is needed beyond the lags."""
-
-    def _forget(self, kept: int) -> None:
-        """Drop all but what the newest epochs taught."""
 
 
 class QuantileEstimator(SweepEstimator):
@@ -128,11 +120,15 @@ class NormalEstimator(SweepEstimator):
         self._factor = NormalDist().inv_cdf((1.0 + confidence) / 2)
         self._delays = Epochs(history)
 
-    def _learn(self, lag_ms: float, delays: DelayMoments | None) -> None:
-        self._delays.add(delays if delays and delays.count else DelayMoments.of([lag_ms]))
-
-    def _forget(self, kept: int) -> None:
-        self._delays.keep_last(kept)
+    def observe(
+        self, deadline_ms: int, arrived_ms: float, delays: DelayMoments | None = None
+    ) -> None:
+        super().observe(deadline_ms, arrived_ms, delays)
+        if not delays or not delays.count:
+            delays = DelayMoments.of([arrived_ms - self.generation.generated_ms(deadline_ms)])
+        self._delays.add(delays)
+        if len(self._delays) > self.epochs:  # a change was noticed, and the lags before forgotten
+            self._delays.keep_last(self.epochs)
 
     def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
         n = len(self._delays)
@@ -155,14 +151,12 @@ class RegressionEstimator(SweepEstimator):
     """
 
     def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
-        n, mean_ms = len(self._lags), self._lags.mean_ms
-        middle_ms = math.fsum(at_ms for at_ms, _ in self._lags) / n
-        along = across = total = 0.0
-        for at_ms, lag_ms in self._lags:
-            from_middle, from_mean = at_ms - middle_ms, lag_ms - mean_ms
-            along += from_middle * from_middle
-            across += from_middle * from_mean
-            total += from_mean * from_mean
+        at_ms, lags_ms = self._lags.columns()
+        n, middle_ms, mean_ms = len(lags_ms), float(at_ms.mean()), float(lags_ms.mean())
+        at_ms -= middle_ms
+        lags_ms -= mean_ms
+        along, across = float(at_ms @ at_ms), float(at_ms @ lags_ms)
+        total = float(lags_ms @ lags_ms)
         slope = across / along if along else 0.0
         ahead_ms = deadline_ms - middle_ms
         degrees = max(n - 2, 1)

@@ -1,0 +1,219 @@
+"""Measure how well each estimator forecasts sweeping watermarks.
+
+    python -m slackwater.bench.forecasts
+
+prints the tables of docs/estimators.md. No Spark, no clock: delays are drawn from the named
+distributions with fixed seeds, and the figures are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from slackwater.progress.coverage import Coverage, CoverageCounter
+from slackwater.progress.distributions import (
+    NAMED_DELAYS,
+    DelayDistribution,
+    ExponentialDelay,
+    GammaDelay,
+    LogNormalDelay,
+    UniformDelay,
+    ZipfDelay,
+)
+from slackwater.progress.epochs import DelayMoments
+from slackwater.progress.estimators import (
+    NormalEstimator,
+    QuantileEstimator,
+    RegressionEstimator,
+    SweepEstimator,
+)
+from slackwater.progress.periodic import PeriodicWatermarks
+from slackwater.progress.sweeps import SweepForecast, SweepGeneration
+
+SEEDS = range(5)
+WINDOWS = 1_500
+_START_MS = 1_700_000_000_000
+_WINDOW_MS = 3_000
+_RECORDS = 1_000  # of an epoch
+
+DELAYS = {name: delay for name, delay in NAMED_DELAYS.items() if name != "none"}
+THREEFOLD: Mapping[str, DelayDistribution] = {
+    "uniform": UniformDelay(0.0, 1_500.0),
+    "zipf": ZipfDelay(0.99, 3_000),
+    "exp": ExponentialDelay(720.0),
+    "gamma": GammaDelay(60.0, 12.0),
+    "lognormal": LogNormalDelay(600.0, 1.0),
+}
+
+MakeEstimator = Callable[[SweepGeneration], SweepEstimator]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Say when a window's sweeping watermark came in, and how late its epoch's records were."""
+
+    deadline_ms: int
+    arrived_ms: int
+    delays: DelayMoments
+
+
+@dataclass(frozen=True)
+class WatermarkedStream:
+    """Send a watermark every `period_ms`, `lag_ms` behind, delayed like the records."""
+
+    delay: DelayDistribution
+    period_ms: int
+    lag_ms: int
+
+    @property
+    def generation(self) -> SweepGeneration:
+        """Tell when watermarks are sent."""
+        return SweepGeneration.periodic(self.period_ms, self.lag_ms)
+
+    def sweeps(self, windows: range, seed: int) -> Iterator[Sweep]:
+        """Draw the sweeps of these windows, one after the other."""
+        sent = PeriodicWatermarks(
+            self.delay,
+            salt=seed,
+            period_ms=self.period_ms,
+            lag_ms=self.lag_ms,
+            start_ms=_START_MS,
+        )
+        random = np.random.default_rng([seed, windows.start])
+        for window in windows:
+            deadline_ms = _START_MS + window * _WINDOW_MS
+            delays_ms = self.delay.draw(random.random(_RECORDS))
+            moments = DelayMoments(
+                _RECORDS, float(delays_ms.sum()), float(delays_ms @ delays_ms)
+            )
+            yield Sweep(deadline_ms, sent.sweep_arrival_ms(deadline_ms), moments)
+
+
+class PrintedEstimator(NormalEstimator):
+    """Take the variance as Klink's equation 6 prints it: that of the mean over all epochs.
+
+    With all epochs of one size it comes to `(chi - mean of mu_i^2) / h`, and so to next to nothing.
+    """
+
+    def __init__(self, generation: SweepGeneration, *, confidence: float = 0.95) -> None:
+        super().__init__(generation, confidence=confidence)
+        self._deviations = NormalDist().inv_cdf((1.0 + confidence) / 2)
+
+    def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
+        sound = super()._forecast(deadline_ms, generated_ms)
+        # The squares of the epochs' means are taken as the square of their mean: with a thousand
+        # records an epoch they differ by a thousandth of the variance.
+        deviation_ms = math.sqrt(self._delays.variance_ms2 / len(self._delays))
+        return SweepForecast(
+            mean_ms=sound.mean_ms,
+            deviation_ms=deviation_ms,
+            low_ms=sound.mean_ms - self._deviations * deviation_ms,
+            high_ms=sound.mean_ms + self._deviations * deviation_ms,
+            confidence=sound.confidence,
+            epochs=sound.epochs,
+        )
+
+
+ESTIMATORS: Mapping[str, MakeEstimator] = {
+    "quantile": QuantileEstimator,
+    "normal": NormalEstimator,
+    "regression": RegressionEstimator,
+    "as printed": PrintedEstimator,
+}
+
+
+def stream_of(name: str, period_ms: int) -> WatermarkedStream:
+    """Return the stream of a named delay; watermarks trail by its 99.9 % quantile."""
+    return WatermarkedStream(DELAYS[name], period_ms, round(DELAYS[name].quantile(0.999)))
+
+
+def measure(
+    make: MakeEstimator, stream: WatermarkedStream, seed: int, windows: int = WINDOWS
+) -> Coverage:
+    """Forecast each window's sweep from those before it, and count what held."""
+    estimator, counter = make(stream.generation), CoverageCounter()
+    for sweep in stream.sweeps(range(1, windows + 1), seed):
+        counter.record(estimator.forecast(sweep.deadline_ms), sweep.arrived_ms)
+        estimator.observe(sweep.deadline_ms, sweep.arrived_ms, sweep.delays)
+    return counter.coverage
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Say how an estimator took a change: coverage by stretches of epochs after it."""
+
+    noticed_after: int | None  # epochs
+    first_20: Coverage
+    next_40: Coverage
+
+
+def measure_shift(make: MakeEstimator, name: str, period_ms: int, seed: int) -> Recovery:
+    """Let delays grow threefold after 300 windows, and watch the 60 that follow."""
+    before, change = stream_of(name, period_ms), 301
+    after = WatermarkedStream(THREEFOLD[name], period_ms, before.lag_ms)
+    estimator = make(before.generation)
+    for sweep in before.sweeps(range(1, change), seed):
+        estimator.observe(sweep.deadline_ms, sweep.arrived_ms, sweep.delays)
+    unnoticed, noticed_after = estimator.changes, None
+    first_20, next_40 = CoverageCounter(), CoverageCounter()
+    for epoch, sweep in enumerate(after.sweeps(range(change, change + 60), seed)):
+        counter = first_20 if epoch < 20 else next_40
+        counter.record(estimator.forecast(sweep.deadline_ms), sweep.arrived_ms)
+        estimator.observe(sweep.deadline_ms, sweep.arrived_ms, sweep.delays)
+        if noticed_after is None and estimator.changes > unnoticed:
+            noticed_after = epoch + 1
+    return Recovery(noticed_after, first_20.coverage, next_40.coverage)
+
+
+def coverage_table(period_ms: int) -> str:
+    """Write coverage and mean width of every estimator over every delay, as Markdown."""
+    lines = [
+        "| delay | " + " | ".join(ESTIMATORS) + " |",
+        "|---" * (len(ESTIMATORS) + 1) + "|",
+    ]
+    for name in DELAYS:
+        cells = []
+        for make in ESTIMATORS.values():
+            stream = stream_of(name, period_ms)
+            total = Coverage.total(measure(make, stream, seed) for seed in SEEDS)
+            cells.append(f"{_percent(total)}, {total.mean_width_ms:,.0f} ms")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def recovery_table(period_ms: int, runs: int = 20) -> str:
+    """Write how the quantile estimator takes a threefold delay, as Markdown."""
+    lines = [
+        "| delay | noticed after (median) | epochs 1-20 | epochs 21-60 |",
+        "|---|---|---|---|",
+    ]
+    for name in DELAYS:
+        seen = [measure_shift(QuantileEstimator, name, period_ms, seed) for seed in range(runs)]
+        noticed = np.median([math.inf if s.noticed_after is None else s.noticed_after for s in seen])
+        first = Coverage.total(s.first_20 for s in seen)
+        following = Coverage.total(s.next_40 for s in seen)
+        shown = f"{noticed:.0f}" if math.isfinite(noticed) else "more than 60"
+        lines.append(f"| {name} | {shown} | {_percent(first)} | {_percent(following)} |")
+    return "\n".join(lines)
+
+
+def _percent(coverage: Coverage) -> str:
+    return "-" if coverage.share is None else f"{100 * coverage.share:.1f} %"
+
+
+def main() -> None:
+    """Print all tables."""
+    for period_ms in (100, _WINDOW_MS):
+        print(f"Watermarks every {period_ms} ms: coverage at 95 %, mean width\n")
+        print(coverage_table(period_ms), end="\n\n")
+        print(f"Delays grow threefold, watermarks every {period_ms} ms: coverage\n")
+        print(recovery_table(period_ms), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
