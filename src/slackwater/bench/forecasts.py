@@ -35,8 +35,9 @@ from slackwater.progress.estimators import (
 from slackwater.progress.periodic import PeriodicWatermarks
 from slackwater.progress.sweeps import SweepForecast, SweepGeneration
 
-SEEDS = range(5)
-WINDOWS = 1_500
+SEEDS = range(4)
+WINDOWS = 2_000
+WARM_UP = 400  # windows that the tables leave out: a full history
 _START_MS = 1_700_000_000_000
 _WINDOW_MS = 3_000
 _RECORDS = 1_000  # of an epoch
@@ -88,9 +89,7 @@ class WatermarkedStream:
         for window in windows:
             deadline_ms = _START_MS + window * _WINDOW_MS
             delays_ms = self.delay.draw(random.random(_RECORDS))
-            moments = DelayMoments(
-                _RECORDS, float(delays_ms.sum()), float(delays_ms @ delays_ms)
-            )
+            moments = DelayMoments(_RECORDS, float(delays_ms.sum()), float(delays_ms @ delays_ms))
             yield Sweep(deadline_ms, sent.sweep_arrival_ms(deadline_ms), moments)
 
 
@@ -115,6 +114,7 @@ class PrintedEstimator(NormalEstimator):
             low_ms=sound.mean_ms - self._deviations * deviation_ms,
             high_ms=sound.mean_ms + self._deviations * deviation_ms,
             confidence=sound.confidence,
+            early=sound.early,
             epochs=sound.epochs,
         )
 
@@ -133,12 +133,18 @@ def stream_of(name: str, period_ms: int) -> WatermarkedStream:
 
 
 def measure(
-    make: MakeEstimator, stream: WatermarkedStream, seed: int, windows: int = WINDOWS
+    make: MakeEstimator,
+    stream: WatermarkedStream,
+    seed: int,
+    *,
+    windows: int = WINDOWS,
+    warm_up: int = WARM_UP,
 ) -> Coverage:
     """Forecast each window's sweep from those before it, and count what held."""
     estimator, counter = make(stream.generation), CoverageCounter()
-    for sweep in stream.sweeps(range(1, windows + 1), seed):
-        counter.record(estimator.forecast(sweep.deadline_ms), sweep.arrived_ms)
+    for window, sweep in enumerate(stream.sweeps(range(1, windows + 1), seed)):
+        if window >= warm_up:
+            counter.record(estimator.forecast(sweep.deadline_ms), sweep.arrived_ms)
         estimator.observe(sweep.deadline_ms, sweep.arrived_ms, sweep.delays)
     return counter.coverage
 
@@ -194,7 +200,9 @@ def recovery_table(period_ms: int, runs: int = 20) -> str:
     ]
     for name in DELAYS:
         seen = [measure_shift(QuantileEstimator, name, period_ms, seed) for seed in range(runs)]
-        noticed = np.median([math.inf if s.noticed_after is None else s.noticed_after for s in seen])
+        noticed = np.median(
+            [math.inf if s.noticed_after is None else s.noticed_after for s in seen]
+        )
         first = Coverage.total(s.first_20 for s in seen)
         following = Coverage.total(s.next_40 for s in seen)
         shown = f"{noticed:.0f}" if math.isfinite(noticed) else "more than 60"

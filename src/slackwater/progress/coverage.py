@@ -1,7 +1,7 @@
 """How often sweeping watermarks came in when forecast: the measure of an estimator.
 
 >>> counter = CoverageCounter()
->>> forecast = SweepForecast(100.0, 10.0, 80.0, 120.0, 0.95, 40)
+>>> forecast = SweepForecast(100.0, 10.0, 80.0, 120.0, 0.95, 0.025, 40)
 >>> for arrived_ms in (90, 110, 120, 121):
 ...     counter.record(forecast, arrived_ms)
 >>> counter.coverage.share

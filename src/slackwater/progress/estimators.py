@@ -7,7 +7,7 @@ True
 ...     estimator.observe(3_000 * window, 3_000 * window + 500 + 37 * window % 50)
 >>> forecast = estimator.forecast(303_000)
 >>> forecast.epochs, forecast.low_ms, forecast.mean_ms, forecast.high_ms
-(100, 303500.525, 303524.5, 303548.475)
+(100, 303500.0, 303524.5, 303547.0)
 """
 
 from __future__ import annotations
@@ -75,27 +75,33 @@ class SweepEstimator(ABC):
 class QuantileEstimator(SweepEstimator):
     """Take the interval from the quantiles of past lags: any shape of delay, and the default.
 
-    Until there are lags enough to have these quantiles, the interval is Student's, and at least
-    what was seen. No watermark is expected before it was sent, unless clocks have shown otherwise.
+    No watermark is expected before it was sent, unless clocks have shown otherwise. So there are
+    two intervals of the same confidence: with half of the misses on either side, or from the
+    instant of sending, with all of them behind. The shorter is taken: the second where short
+    delays are the most frequent. Too few lags have no such quantiles: then the interval is
+    Student's, and holds at least what was seen.
     """
 
     def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
-        lags, n = self._lags, len(self._lags)
-        tail = (1.0 - self.confidence) / 2
-        mean_ms = lags.mean_ms
+        lags, n, mean_ms = self._lags, self.epochs, self._lags.mean_ms
         # One lag shows no deviation. Many delays deviate by about their mean: assume that.
         deviation_ms = (lags.deviation_ms if n > 1 else abs(mean_ms)) * math.sqrt(1.0 + 1.0 / n)
-        low_ms, high_ms = lags.quantile_ms(tail), lags.quantile_ms(1.0 - tail)
-        if tail * (n + 1) < 1.0:
+        misses, earliest_ms = 1.0 - self.confidence, min(lags.least_ms, 0.0)
+        early = misses / 2
+        low_ms, high_ms = lags.quantile_ms(early), lags.quantile_ms(1.0 - early)
+        if early * (n + 1) < 1.0:
             reach_ms = deviation_ms * student_factor(self.confidence, max(n - 1, 1))
-            low_ms = max(min(low_ms, mean_ms - reach_ms), min(0.0, lags.least_ms))
+            low_ms = max(min(low_ms, mean_ms - reach_ms), earliest_ms)
             high_ms = max(high_ms, mean_ms + reach_ms)
+        elif lags.quantile_ms(1.0 - misses) - earliest_ms < high_ms - low_ms:
+            early, low_ms, high_ms = 0.0, earliest_ms, lags.quantile_ms(1.0 - misses)
         return SweepForecast(
             mean_ms=generated_ms + mean_ms,
             deviation_ms=deviation_ms,
             low_ms=generated_ms + low_ms,
             high_ms=generated_ms + high_ms,
             confidence=self.confidence,
+            early=early,
             epochs=n,
         )
 
@@ -140,6 +146,7 @@ class NormalEstimator(SweepEstimator):
             low_ms=mean_ms - self._factor * deviation_ms,
             high_ms=mean_ms + self._factor * deviation_ms,
             confidence=self.confidence,
+            early=(1.0 - self.confidence) / 2,
             epochs=n,
         )
 
@@ -171,5 +178,6 @@ class RegressionEstimator(SweepEstimator):
             low_ms=expected_ms - reach_ms,
             high_ms=expected_ms + reach_ms,
             confidence=self.confidence,
+            early=(1.0 - self.confidence) / 2,
             epochs=n,
         )

@@ -65,8 +65,8 @@ class SweepGeneration:
 class SweepForecast:
     """Say when a sweeping watermark is expected; times are absolute.
 
-    It arrives between `low_ms` and `high_ms` with probability `confidence`, before as likely as
-    after. `epochs` is how many past ones this rests on: few make the interval wide.
+    It arrives from `low_ms` to `high_ms` with probability `confidence`, and before with `early`.
+    `epochs` is how many past ones this rests on: few make the interval wide.
     """
 
     mean_ms: float
@@ -74,16 +74,27 @@ class SweepForecast:
     low_ms: float
     high_ms: float
     confidence: float
+    early: float
     epochs: int
 
     def __post_init__(self) -> None:
         require_confidence(self.confidence)
+        if not 0.0 <= self.early <= 1.0 - self.confidence:
+            raise DescriptionError(
+                f"early={self.early!r} cannot be: give 0 to {1.0 - self.confidence!r}, what the "
+                "confidence leaves"
+            )
         if not self.low_ms <= self.high_ms or self.deviation_ms < 0:
             raise DescriptionError(
                 f"low_ms={self.low_ms!r}, high_ms={self.high_ms!r}, "
                 f"deviation_ms={self.deviation_ms!r} cannot be: give low_ms <= high_ms and a "
                 "deviation of zero or more"
             )
+
+    @property
+    def late(self) -> float:
+        """Return the probability of an arrival after `high_ms`."""
+        return 1.0 - self.confidence - self.early
 
     @property
     def width_ms(self) -> float:
@@ -106,12 +117,13 @@ def require_confidence(confidence: float) -> None:
 def combined(forecasts: Iterable[SweepForecast | None]) -> SweepForecast | None:
     """Forecast the latest of several inputs' sweeping watermarks: it closes a joined window.
 
-    Inputs are taken as independent. None if an input is unknown: the window waits for all of them.
+    None if an input is unknown: the window waits for all of them. The interval errs on the safe
+    side: its misses before are at most, those behind about, what the confidence allows.
 
-    >>> one = SweepForecast(100.0, 10.0, 80.4, 119.6, 0.95, 40)
+    >>> one = SweepForecast(100.0, 10.0, 80.4, 119.6, 0.95, 0.025, 40)
     >>> both = combined([one, one])
     >>> round(both.mean_ms, 1), round(both.low_ms, 1), round(both.high_ms, 1)
-    (105.6, 90.0, 122.4)
+    (105.6, 80.4, 126.5)
     """
     known = list(forecasts)
     first = known[0] if known else None
@@ -130,13 +142,14 @@ def combined(forecasts: Iterable[SweepForecast | None]) -> SweepForecast | None:
     mean_ms, variance_ms2 = reduce(
         _later, [(forecast.mean_ms, forecast.deviation_ms**2) for forecast in inputs]
     )
-    tail = (1.0 - first.confidence) / 2
+    last = max(inputs, key=lambda forecast: forecast.low_ms)
     return SweepForecast(
         mean_ms=mean_ms,
         deviation_ms=math.sqrt(variance_ms2),
-        low_ms=_latest_quantile(inputs, tail),
-        high_ms=_latest_quantile(inputs, 1.0 - tail),
+        low_ms=last.low_ms,
+        high_ms=_all_in_by(inputs, late=last.late),
         confidence=first.confidence,
+        early=last.early,
         epochs=min(forecast.epochs for forecast in inputs),
     )
 
@@ -158,41 +171,29 @@ def _later(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return other_mean + gain, max(square - gain**2, 0.0)
 
 
-def _latest_quantile(inputs: Sequence[SweepForecast], p: float) -> float:
-    """Return the time by which all inputs have arrived with probability `p`.
+def _all_in_by(inputs: Sequence[SweepForecast], late: float) -> float:
+    """Return the time after which some input is still missing with probability `late` at most.
 
-    It lies between the latest of the inputs' own quantiles at `p` (all would have to be sure) and
-    the latest of those at the k-th root of `p` (as if all were alike).
+    Beyond its interval, an input's chance to be missing is taken to fall exponentially, by its
+    deviation: just so for exponential delays, and slower than for shorter tails.
     """
-    shapes = [_TwoPieceNormal(forecast) for forecast in inputs]
-    root = p ** (1.0 / len(inputs))
-    low_ms = max(shape.quantile(p) for shape in shapes)
-    high_ms = max(shape.quantile(root) for shape in shapes)
+    low_ms = max(forecast.high_ms for forecast in inputs)
+    high_ms = max(
+        forecast.high_ms
+        + forecast.deviation_ms * math.log(max(len(inputs) * forecast.late / late, 1.0))
+        for forecast in inputs
+    )
     for _ in range(_HALVINGS):
         middle_ms = (low_ms + high_ms) / 2
-        if math.prod(shape.share_by(middle_ms) for shape in shapes) < p:
+        if sum(_missing(forecast, middle_ms) for forecast in inputs) > late:
             low_ms = middle_ms
         else:
             high_ms = middle_ms
     return high_ms
 
 
-class _TwoPieceNormal:
-    """Stretch a normal distribution so that it has the forecast's interval, skewed as it is."""
-
-    def __init__(self, forecast: SweepForecast) -> None:
-        factor = _NORMAL.inv_cdf((1.0 + forecast.confidence) / 2)
-        self._centre_ms = min(max(forecast.mean_ms, forecast.low_ms), forecast.high_ms)
-        self._before_ms = (self._centre_ms - forecast.low_ms) / factor
-        self._after_ms = (forecast.high_ms - self._centre_ms) / factor
-
-    def quantile(self, p: float) -> float:
-        score = _NORMAL.inv_cdf(p)
-        return self._centre_ms + score * (self._after_ms if score > 0 else self._before_ms)
-
-    def share_by(self, time_ms: float) -> float:
-        from_centre_ms = time_ms - self._centre_ms
-        deviation_ms = self._after_ms if from_centre_ms > 0 else self._before_ms
-        if deviation_ms == 0.0:
-            return 1.0 if from_centre_ms >= 0 else 0.0
-        return _NORMAL.cdf(from_centre_ms / deviation_ms)
+def _missing(forecast: SweepForecast, time_ms: float) -> float:
+    """Return the chance that an input has not arrived by a time after its interval."""
+    if forecast.deviation_ms == 0.0:
+        return 0.0
+    return forecast.late * math.exp((forecast.high_ms - time_ms) / forecast.deviation_ms)
