@@ -101,6 +101,17 @@ def test_a_confidence_that_is_no_share_is_refused(kind: type[SweepEstimator]) ->
         kind(UNKNOWN, confidence=95)
 
 
+@every_estimator
+def test_an_arrival_that_never_was_is_refused_and_leaves_no_trace(
+    kind: type[SweepEstimator],
+) -> None:
+    estimator = taught(kind, [30.0, 40.0])
+    before = forecast(estimator)
+    with pytest.raises(DescriptionError, match="arrived_ms=nan"):
+        estimator.observe(3_000, math.nan)
+    assert forecast(estimator) == before
+
+
 def test_few_epochs_make_the_forecast_wide_and_many_narrow() -> None:
     lags_ms = [200.0 + 37 * window % 101 for window in range(400)]
     widths = [forecast(taught(QuantileEstimator, lags_ms[:n])).width_ms for n in (2, 5, 20, 400)]
@@ -119,6 +130,16 @@ def test_skewed_lags_have_their_misses_behind_and_even_ones_on_both_sides() -> N
     assert (skewed.early, skewed.low_ms) == (0.0, 10_000_000.0)
     assert skewed.late == pytest.approx(0.05)
     assert even.early == even.late == pytest.approx(0.025)
+
+
+def test_an_estimator_that_absorbed_another_forecasts_as_if_it_had_seen_all() -> None:
+    """Move an input from one node to another after 60 windows; the new one had seen one more."""
+    lags_ms = [float(37 * window % 101) for window in range(61)]
+    there, here = taught(QuantileEstimator, lags_ms[:60]), QuantileEstimator(UNKNOWN)
+    here.observe(60_000, 60_000 + lags_ms[60])
+    assert isinstance(there, QuantileEstimator)
+    here.absorb(there.lags)
+    assert here.forecast(61_000) == taught(QuantileEstimator, lags_ms).forecast(61_000)
 
 
 def test_the_normal_interval_follows_the_delays_of_records() -> None:

@@ -40,7 +40,7 @@ WINDOWS = 2_000
 WARM_UP = 400  # windows that the tables leave out: a full history
 _START_MS = 1_700_000_000_000
 _WINDOW_MS = 3_000
-_RECORDS = 1_000  # of an epoch
+_RECORDS = 250  # of an epoch
 
 DELAYS = {name: delay for name, delay in NAMED_DELAYS.items() if name != "none"}
 THREEFOLD: Mapping[str, DelayDistribution] = {
@@ -105,8 +105,8 @@ class PrintedEstimator(NormalEstimator):
 
     def _forecast(self, deadline_ms: int, generated_ms: int) -> SweepForecast:
         sound = super()._forecast(deadline_ms, generated_ms)
-        # The squares of the epochs' means are taken as the square of their mean: with a thousand
-        # records an epoch they differ by a thousandth of the variance.
+        # The squares of the epochs' means are taken as the square of their mean: with 250 records
+        # an epoch they differ by less than a hundredth of the variance.
         deviation_ms = math.sqrt(self._delays.variance_ms2 / len(self._delays))
         return SweepForecast(
             mean_ms=sound.mean_ms,
