@@ -10,19 +10,21 @@ from functools import cache
 import numpy as np
 import pytest
 
+from slackwater.bench.forecast_tables import recovery_table
 from slackwater.bench.forecasts import (
     DELAYS,
     MakeEstimator,
     PrintedEstimator,
     measure,
+    measure_joined,
     measure_shift,
-    recovery_table,
+    measure_wandering,
     stream_of,
 )
 from slackwater.progress.coverage import Coverage, CoverageCounter
 from slackwater.progress.distributions import GammaDelay
 from slackwater.progress.estimators import NormalEstimator, QuantileEstimator
-from slackwater.progress.sweeps import SweepGeneration, combined
+from slackwater.progress.sweeps import SweepGeneration
 
 PERIODS_MS = (100, 3_000)  # watermarks overtake each other; or one to a window
 SKEWED = ("zipf", "exp", "lognormal")
@@ -125,18 +127,14 @@ def test_sweeps_by_records_are_covered_like_those_by_the_source() -> None:
 def test_the_last_of_several_inputs_is_held_at_least_as_often_as_promised(
     names: tuple[str, ...], period_ms: int
 ) -> None:
-    counter = CoverageCounter()
-    streams = [stream_of(name, period_ms) for name in names]
-    for seed in range(3):
-        estimators = [QuantileEstimator(stream.generation) for stream in streams]
-        runs = [stream.sweeps(range(1, 400), 10 * seed + i) for i, stream in enumerate(streams)]
-        for sweeps in zip(*runs, strict=True):
-            deadline_ms = sweeps[0].deadline_ms
-            arrived_ms = max(sweep.arrived_ms for sweep in sweeps)
-            counter.record(combined(e.forecast(deadline_ms) for e in estimators), arrived_ms)
-            for estimator, sweep in zip(estimators, sweeps, strict=True):
-                estimator.observe(deadline_ms, sweep.arrived_ms)
-    assert share(counter.coverage) >= 0.94
+    joined = Coverage.total(measure_joined(names, period_ms, seed) for seed in range(2))
+    assert share(joined) >= 0.94
+
+
+def test_lags_that_drift_or_depend_on_each_other_cost_little_coverage() -> None:
+    for correlation, drift in ((0.3, 0.0), (0.0, 0.01)):
+        wandering = [measure_wandering(correlation, drift, seed) for seed in range(2)]
+        assert share(Coverage.total(wandering)) >= 0.93
 
 
 def test_tables_have_a_row_for_every_delay() -> None:

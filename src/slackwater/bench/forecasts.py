@@ -1,15 +1,13 @@
 """Measure how well each estimator forecasts sweeping watermarks.
 
-    python -m slackwater.bench.forecasts
-
-prints the tables of docs/estimators.md. No Spark, no clock: delays are drawn from the named
-distributions with fixed seeds, and the figures are the same on every machine.
+No Spark, no clock: delays are drawn from the named distributions with fixed seeds, and the figures
+are the same on every machine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -33,9 +31,8 @@ from slackwater.progress.estimators import (
     SweepEstimator,
 )
 from slackwater.progress.periodic import PeriodicWatermarks
-from slackwater.progress.sweeps import SweepForecast, SweepGeneration
+from slackwater.progress.sweeps import SweepForecast, SweepGeneration, combined
 
-SEEDS = range(4)
 WINDOWS = 2_000
 WARM_UP = 400  # windows that the tables leave out: a full history
 _START_MS = 1_700_000_000_000
@@ -176,52 +173,29 @@ def measure_shift(make: MakeEstimator, name: str, period_ms: int, seed: int) -> 
     return Recovery(noticed_after, first_20.coverage, next_40.coverage)
 
 
-def coverage_table(period_ms: int) -> str:
-    """Write coverage and mean width of every estimator over every delay, as Markdown."""
-    lines = [
-        "| delay | " + " | ".join(ESTIMATORS) + " |",
-        "|---" * (len(ESTIMATORS) + 1) + "|",
-    ]
-    for name in DELAYS:
-        cells = []
-        for make in ESTIMATORS.values():
-            stream = stream_of(name, period_ms)
-            total = Coverage.total(measure(make, stream, seed) for seed in SEEDS)
-            cells.append(f"{_percent(total)}, {total.mean_width_ms:,.0f} ms")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def measure_joined(names: Sequence[str], period_ms: int, seed: int) -> Coverage:
+    """Join streams of these delays, and forecast when each window's last watermark comes in."""
+    streams = [stream_of(name, period_ms) for name in names]
+    estimators = [QuantileEstimator(stream.generation) for stream in streams]
+    counter = CoverageCounter()
+    runs = [stream.sweeps(range(1, 1_001), 10 * seed + i) for i, stream in enumerate(streams)]
+    for sweeps in zip(*runs, strict=True):
+        deadline_ms = sweeps[0].deadline_ms
+        forecast = combined(estimator.forecast(deadline_ms) for estimator in estimators)
+        counter.record(forecast, max(sweep.arrived_ms for sweep in sweeps))
+        for estimator, sweep in zip(estimators, sweeps, strict=True):
+            estimator.observe(deadline_ms, sweep.arrived_ms)
+    return counter.coverage
 
 
-def recovery_table(period_ms: int, runs: int = 20) -> str:
-    """Write how the quantile estimator takes a threefold delay, as Markdown."""
-    lines = [
-        "| delay | noticed after (median) | epochs 1-20 | epochs 21-60 |",
-        "|---|---|---|---|",
-    ]
-    for name in DELAYS:
-        seen = [measure_shift(QuantileEstimator, name, period_ms, seed) for seed in range(runs)]
-        noticed = np.median(
-            [math.inf if s.noticed_after is None else s.noticed_after for s in seen]
-        )
-        first = Coverage.total(s.first_20 for s in seen)
-        following = Coverage.total(s.next_40 for s in seen)
-        shown = f"{noticed:.0f}" if math.isfinite(noticed) else "more than 60"
-        lines.append(f"| {name} | {shown} | {_percent(first)} | {_percent(following)} |")
-    return "\n".join(lines)
-
-
-def _percent(coverage: Coverage) -> str:
-    return "-" if coverage.share is None else f"{100 * coverage.share:.1f} %"
-
-
-def main() -> None:
-    """Print all tables."""
-    for period_ms in (100, _WINDOW_MS):
-        print(f"Watermarks every {period_ms} ms: coverage at 95 %, mean width\n")
-        print(coverage_table(period_ms), end="\n\n")
-        print(f"Delays grow threefold, watermarks every {period_ms} ms: coverage\n")
-        print(recovery_table(period_ms), end="\n\n")
-
-
-if __name__ == "__main__":
-    main()
+def measure_wandering(correlation: float, drift: float, seed: int) -> Coverage:
+    """Forecast normal lags that depend on the one before, or drift by deviations a window."""
+    noise = np.random.default_rng(seed).normal(size=1_500)
+    estimator, counter, state = QuantileEstimator(SweepGeneration.unknown()), CoverageCounter(), 0.0
+    for window, own in enumerate(noise.tolist()):
+        state = correlation * state + math.sqrt(1.0 - correlation**2) * own
+        deadline_ms = _WINDOW_MS * window
+        arrived_ms = deadline_ms + 500.0 + 60.0 * (state + drift * window)
+        counter.record(estimator.forecast(deadline_ms), arrived_ms)
+        estimator.observe(deadline_ms, arrived_ms)
+    return counter.coverage
