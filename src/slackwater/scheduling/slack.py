@@ -41,7 +41,7 @@ def normal_hazard(standardised: Floats) -> Floats:
     """
     within: Floats = np.interp(standardised, _GRID, _HAZARDS)
     far = np.maximum(standardised, _EDGE)
-    series: Floats = far + 1 / far - 2 / far**3
+    series: Floats = far + 1 / far - 2 / far**3 + 10 / far**5
     return np.where(standardised > _EDGE, series, within)
 
 

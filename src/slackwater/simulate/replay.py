@@ -6,7 +6,6 @@ step's duration has passed. Only Spark, the sources and the clock are replaced b
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, field
 
@@ -28,6 +27,7 @@ from slackwater.simulate.model import Scenario, SimulatedQuery
 _NEVER = float("inf")
 _MEMORY_MS = 5_000.0  # over how long the use of slots is averaged
 _DRAWN = 1 << 16
+_LOOK_MS = 5.0  # how soon to look again where input is yet to come
 _UNKNOWN_DEVIATION_MS = 500.0
 
 
@@ -98,45 +98,45 @@ class Replay:
         self._tick = 0
         self._coverage = CoverageCounter()
         self._utilisation = 0.0
+        self.waited_ms = 0.0  # of all windows that are due and have not come out, together
         self.outcome = Outcome(span_ms=scenario.seconds * 1_000)
         for row in range(size):
             self._forecast(row)
 
     def run(self) -> Outcome:
-        """Replay to the end, and until every due window has come out or two more spans passed."""
+        """Replay to the end of the scenario."""
         end_ms = (self._scenario.warmup_s + self._scenario.seconds) * 1_000
-        wakes: list[float] = []
-        while self.now_ms < end_ms:
-            self._reap()
-            wake_ms = self._decide()
-            if wake_ms is not None and wake_ms > self.now_ms:
-                heapq.heappush(wakes, wake_ms)
-            ahead = [running.ends_ms for running in self._running]
-            coming = self._sweep_at[self._sweep_at > self.now_ms]
-            candidates = [*ahead, end_ms]
-            if coming.size:
-                candidates.append(float(coming.min()))
-            while wakes and wakes[0] <= self.now_ms:
-                heapq.heappop(wakes)
-            if wakes:
-                candidates.append(wakes[0])
-            if not ahead and self._idle_input():
-                candidates.append(self.now_ms + 5.0)
-            before_ms, self.now_ms = self.now_ms, max(min(candidates), self.now_ms + 1e-6)
-            self._age(self.now_ms - before_ms)
+        self.run_until(end_ms)
         begin_ms = self._scenario.warmup_s * 1_000
         due = (self._sweep_at >= begin_ms) & (self._sweep_at < end_ms - 5_000)
         self.outcome.unfired = int(due.sum())
         self.outcome.coverage = self._coverage.coverage
         return self.outcome
 
+    def run_until(self, end_ms: float) -> None:
+        """Go on until a moment."""
+        while self.now_ms < end_ms:
+            self._reap()
+            self._advance(self._decide(), end_ms)
+
+    def _advance(self, wake_ms: float | None, end_ms: float) -> None:
+        """Let time pass until something happens."""
+        ends = [running.ends_ms for running in self._running]
+        coming = self._sweep_at[self._sweep_at > self.now_ms]
+        moments = [*ends, end_ms, float(coming.min()) if coming.size else _NEVER]
+        if wake_ms is not None:
+            moments.append(wake_ms)
+        if not ends and not self._queued().all():
+            moments.append(self.now_ms + _LOOK_MS)
+        passed_ms = max(min(moments) - self.now_ms, 1e-6)
+        self.waited_ms += passed_ms * int((self._sweep_at <= self.now_ms).sum())
+        self.now_ms += passed_ms
+        self._age(passed_ms)
+
     def _age(self, passed_ms: float) -> None:
         due = sum(running.serves_due for running in self._running)
         busy = due / self._scenario.slots
         self._utilisation += (busy - self._utilisation) * -math.expm1(-passed_ms / _MEMORY_MS)
-
-    def _idle_input(self) -> bool:
-        return bool((self._queued() == 0).any())
 
     def _queued(self) -> np.ndarray:
         arrived = np.maximum(self.now_ms, self._start) - self._read_until
