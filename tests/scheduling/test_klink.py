@@ -149,7 +149,7 @@ def test_one_far_behind_does_not_keep_the_others_waiting() -> None:
         snapshot = fleet(
             queued=[10_000_000, 10],
             template=[0, 1],
-            sweep_ms=[NOW_MS - 3_600_000, NOW_MS - 2_000],
+            sweep_ms=[NOW_MS - 3_600_000, NOW_MS - 20_000],
             last_step=list(last),
             slots=1,
             cost=CHEAP,

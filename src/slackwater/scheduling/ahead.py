@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from slackwater.scheduling.groups import Costs, Group, group_of, groups
 from slackwater.scheduling.snapshot import FleetSnapshot
 
+_TRIED = 8  # templates, those with most to read
 _LOOK_AHEAD = 32  # windows: more do not become due within a step
 _MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
 
@@ -27,21 +28,33 @@ def best_ahead(
 ) -> Group | None:
     """Find the step ahead of time that saves most per millisecond of its own; None if none pays."""
     idle = fleet.ready & ~fleet.due & ~taken
-    candidates = idle & (fleet.queued > 0) & np.isfinite(fleet.sweep_ms)
-    coming = np.sort(fleet.sweep_ms[idle])
-    coming = coming[:_LOOK_AHEAD]
+    candidates = idle & (costs.queued_ms > 0) & np.isfinite(fleet.sweep_ms)
+    order = np.where(_fusable(fleet), fleet.sweep_ms, -costs.queued_ms)
+    found = groups(fleet, candidates, order, costs, singles=_TRIED)
+    worthwhile = [group for group in found if group.queued_ms > group.fixed_ms]
+    worthwhile.sort(key=lambda group: -group.queued_ms)
+    if not worthwhile:
+        return None
+    coming = fleet.sweep_ms[idle]
+    if coming.size > _LOOK_AHEAD:
+        coming = np.partition(coming, _LOOK_AHEAD)[:_LOOK_AHEAD]
+    slots = _Slots(fleet, free_slots, np.sort(coming))
     felt = 1 / (1 - min(fleet.utilisation, _MOST_UTILISATION))
     best, best_value = None, 0.0
-    for whole in groups(fleet, candidates, fleet.sweep_ms, costs):
-        if whole.queued_ms <= whole.fixed_ms:
-            continue
+    for whole in worthwhile[:_TRIED]:
         for group in _prefixes(whole, costs):
-            blocked_ms = _blocked_ms(fleet, free_slots, coming, group.fixed_ms + group.queued_ms)
-            saved_ms = (group.queued_ms - group.fixed_ms) * felt - blocked_ms
-            value = saved_ms / (group.fixed_ms + group.queued_ms)
+            step_ms = group.fixed_ms + group.queued_ms
+            saved_ms = (group.queued_ms - group.fixed_ms) * felt
+            if saved_ms / step_ms <= best_value:
+                continue
+            value = (saved_ms - slots.blocked_ms(step_ms)) / step_ms
             if value > best_value:
                 best, best_value = group, value
     return best
+
+
+def _fusable(fleet: FleetSnapshot) -> NDArray[np.bool_]:
+    return np.array([facts.fusable for facts in fleet.templates])[fleet.template]
 
 
 def _prefixes(whole: Group, costs: Costs) -> Iterator[Group]:
@@ -53,23 +66,27 @@ def _prefixes(whole: Group, costs: Costs) -> Iterator[Group]:
     yield whole
 
 
-def _blocked_ms(
-    fleet: FleetSnapshot, free_slots: int, coming_ms: NDArray[np.float64], step_ms: float
-) -> float:
-    """Add up how much longer the windows expected next would wait if a slot were taken now.
+class _Slots:
+    """Say who would wait for a slot: one for each window in turn, the last for all the rest.
 
     Windows that wait for the same slot are taken to share a step when it comes free.
     """
-    now_ms = fleet.now_ms
-    busy = [max(end_ms, now_ms) for end_ms in fleet.busy_until_ms]
-    without = sorted([now_ms] * free_slots + busy)
-    with_step = sorted([now_ms] * (free_slots - 1) + [*busy, now_ms + step_ms])
-    waits = zip(_starts(coming_ms, with_step), _starts(coming_ms, without), strict=True)
-    return sum(later_ms - sooner_ms for later_ms, sooner_ms in waits)
 
+    def __init__(
+        self, fleet: FleetSnapshot, free_slots: int, coming_ms: NDArray[np.float64]
+    ) -> None:
+        self._now_ms = fleet.now_ms
+        self._coming_ms = coming_ms
+        busy = [max(end_ms, fleet.now_ms) for end_ms in fleet.busy_until_ms]
+        self._others = [fleet.now_ms] * (free_slots - 1) + busy
+        self._without_ms = self._starts([*self._others, fleet.now_ms])
 
-def _starts(coming_ms: NDArray[np.float64], free_ms: list[float]) -> Iterator[float]:
-    """Say when a slot is there for each window in turn: one each, the last for all the rest."""
-    last = len(free_ms) - 1
-    for place, swept_ms in enumerate(coming_ms):
-        yield max(float(swept_ms), free_ms[min(place, last)])
+    def blocked_ms(self, step_ms: float) -> float:
+        """Add up how much longer the windows expected next would wait if a slot were taken."""
+        return self._starts([*self._others, self._now_ms + step_ms]) - self._without_ms
+
+    def _starts(self, free_ms: list[float]) -> float:
+        """Add up when a slot is there for each window."""
+        free = np.sort(np.array(free_ms))
+        place = np.minimum(np.arange(self._coming_ms.size), free.size - 1)
+        return float(np.maximum(self._coming_ms, free[place]).sum())

@@ -71,9 +71,18 @@ class Group:
 
 
 def groups(
-    fleet: FleetSnapshot, among: NDArray[np.bool_], key: NDArray[np.float64], costs: Costs
+    fleet: FleetSnapshot,
+    among: NDArray[np.bool_],
+    key: NDArray[np.float64],
+    costs: Costs,
+    *,
+    singles: int,
 ) -> Iterator[Group]:
-    """List the groups among some queries: a template's members by `key`, or each by itself."""
+    """List the groups among some queries: a template's members by `key`.
+
+    Queries that cannot share a step are groups by themselves, and only the first `singles` of a
+    template are listed.
+    """
     rows = np.flatnonzero(among)
     if rows.size == 0:
         return
@@ -83,9 +92,11 @@ def groups(
     edges = np.flatnonzero(np.diff(fleet.template[rows])) + 1
     for members in np.split(rows, edges):
         template = int(fleet.template[members[0]])
-        parts = [members] if fleet.templates[template].fusable else np.split(members, members.size)
-        for part in parts:
-            yield group_of(template, part, costs)
+        if fleet.templates[template].fusable:
+            yield group_of(template, members, costs)
+        else:
+            for row in members[:singles]:
+                yield group_of(template, np.array([row]), costs)
 
 
 def group_of(template: int, rows: Rows, costs: Costs) -> Group:

@@ -21,7 +21,7 @@ from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 
 # Who is overdue by more budgets than this is served in turn: one that lags far behind must not keep
 # the others waiting until it has caught up.
-_HOPELESS_BUDGETS = 4
+_HOPELESS_BUDGETS = 40
 
 
 @dataclass
@@ -57,7 +57,8 @@ class Klink:
         freeing = self._manages_memory(fleet, slack)
         key = -freeing_rate(fleet, alone_ms) if freeing else slack
         among = fleet.ready & fleet.due
-        due = [bounded(fleet, group, costs) for group in groups(fleet, among, key, costs)]
+        found = groups(fleet, among, key, costs, singles=fleet.free_slots)
+        due = [bounded(fleet, group, costs) for group in found]
         due.sort(key=lambda group: _urgency(fleet, group, key, slack))
         steps, wake_ms = self._serve(fleet, due, costs)
         free = fleet.free_slots - len(steps)
@@ -128,11 +129,18 @@ class Klink:
     def _read_ahead(
         fleet: FleetSnapshot, free: int, steps: Sequence[Group], costs: Costs
     ) -> list[Group]:
+        """Fill idle slots with reading ahead, as long as that pays."""
         taken = np.zeros(fleet.query.size, dtype=np.bool_)
         for group in steps:
             taken[group.rows] = True
-        found = best_ahead(fleet, free, taken, costs)
-        return [] if found is None else [found]
+        found: list[Group] = []
+        while len(found) < free:
+            best = best_ahead(fleet, free - len(found), taken, costs)
+            if best is None:
+                break
+            found.append(best)
+            taken[best.rows] = True
+        return found
 
 
 def _urgency(

@@ -92,13 +92,13 @@ def _alternatives(fleet: FleetSnapshot) -> Iterator[Decision]:
     yield Decision()
     costs = Costs.of(fleet)
     among = fleet.ready & fleet.due
-    for group in list(groups(fleet, among, fleet.sweep_ms, costs))[:_TRIED]:
+    for group in list(groups(fleet, among, fleet.sweep_ms, costs, singles=_TRIED))[:_TRIED]:
         yield _one(fleet, bounded(fleet, group, costs))
         if group.rows.size > 1:
             yield _one(fleet, group_of(group.template, group.rows[:1], costs))
     idle = fleet.ready & ~fleet.due & (fleet.queued > 0)
     ahead = sorted(
-        groups(fleet, idle, fleet.sweep_ms, costs),
+        groups(fleet, idle, fleet.sweep_ms, costs, singles=_TRIED),
         key=lambda group: float(fleet.sweep_ms[group.rows].min()),
     )
     for group in ahead[:_TRIED]:
