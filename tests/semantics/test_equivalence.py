@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import slackwater as sw
-from slackwater.app.stream import App, Output, Stream
+from slackwater.app.outputs import Output
+from slackwater.app.stream import App, Stream
 from slackwater.app.watermarks import WatermarkStrategy
 from slackwater.app.windows import Windows
 from slackwater.errors import SinkError
 from slackwater.runtime import ledger as ledgers
-from slackwater.runtime.executor import Limits
+from slackwater.runtime.emitting import Limits
 from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.policies import POLICIES, policy_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater.app.stream import Output
+from slackwater.app.outputs import Output
 from slackwater.errors import IncompatibleQueryError
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sources.base import SourceReader
