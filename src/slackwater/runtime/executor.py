@@ -14,8 +14,9 @@ from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.progress.watermarks import PartitionTime
 from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.emitting import Limits, PaneEmitter, Watch
+from slackwater.runtime.emitting import Emission, Limits, PaneEmitter, Watch
 from slackwater.runtime.fleet import DeployedQuery
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.panes import ClosingWindow
@@ -77,8 +78,8 @@ class StepExecutor:
             job = outcome.times
         watch.lap_ms()
         advances = self._advance(step, outcome)
-        windows = [window for advance in advances for window in advance.windows]
-        emission = self._emitter.emit(step.template, windows, slot, watch)
+        advances, emission = self._emit(step.template, advances, slot, watch)
+        windows = (window for advance in advances for window in advance.windows)
         rows = dict(zip(windows, emission.counts, strict=True))
         changes = [_with_rows_out(advance, rows) for advance in advances]
         duties = [advance.duty for advance in advances if advance.duty is not None]
@@ -211,6 +212,34 @@ class StepExecutor:
             else:
                 blocks[start] = self._blocks.write(step.number, query.number, start, table)
         return added, blocks
+
+    def _emit(
+        self, template: Template, advances: list[_Advance], slot: int, watch: Watch
+    ) -> tuple[list[_Advance], Emission]:
+        """Emit what has fired: of a chain of windows, that of the last stage."""
+        windows = [window for advance in advances for window in advance.windows]
+        if not template.output.stages:
+            return advances, self._emitter.emit(template, windows, slot, watch)
+        panes = self._emitter.compute(template, windows) if windows else None
+        chained, panes = follow_chain(
+            template.pipeline.shapes,
+            [ChainedQuery(a.query, a.change.watermarks.current_ms, a.windows) for a in advances],
+            panes,
+        )
+        advances = [_at_end(*pair) for pair in zip(advances, chained, strict=True)]
+        fired = sum(len(each.windows) for each in chained)
+        merge_ms = watch.lap_ms()
+        if panes is None:
+            return advances, Emission([0] * fired, merge_ms, 0.0)
+        self._emitter.write(template, panes, slot)
+        return advances, Emission(panes.counts(fired), merge_ms, watch.lap_ms())
+
+
+def _at_end(advance: _Advance, chained: ChainedQuery) -> _Advance:
+    """Look at a query from the end of its chain: the panes that count are those of the last."""
+    counted = replace(advance.change.counted, panes=len(chained.windows))
+    change = replace(advance.change, counted=counted, stages=chained.changes)
+    return replace(advance, change=change, windows=chained.windows)
 
 
 def _closing_windows(

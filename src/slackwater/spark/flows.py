@@ -8,7 +8,7 @@ from functools import partial, reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructField, TimestampType
 
 from slackwater.app.aggregates import quoted
 from slackwater.app.nodes import (
@@ -141,7 +141,8 @@ def _sides(node: SidesNode, flows: Sequence[Flow], place: str) -> Flow:
                 "them with a transform, or drop it there"
             )
         taken.update(inner)
-        struct = f"struct({', '.join(map(quoted, inner))}) AS {node.column(index)}"
+        fields = ", ".join(_nullable(flow.frame.schema[name]) for name in inner)
+        struct = f"struct({fields}) AS {node.column(index)}"
         frames.append(flow.frame.selectExpr(*_common(flow, flows), struct))
     return Flow(_side_by_side(frames), EVENT_TIME)
 
@@ -150,6 +151,12 @@ def _common(flow: Flow, flows: Sequence[Flow]) -> list[str]:
     """List what all sides of a join have: the event time, and what the runtime keeps with rows."""
     fusable = [QUERY] if all(QUERY in each.frame.columns for each in flows) else []
     return [*fusable, *flow.kept(PLACE_COLUMNS), f"{quoted(flow.event_time)} AS {EVENT_TIME}"]
+
+
+def _nullable(field: StructField) -> str:
+    """Write a column so that Spark takes it for nullable, which it is where its struct is null."""
+    name = quoted(field.name)
+    return name if field.nullable else f"CASE WHEN TRUE THEN {name} END AS {name}"
 
 
 def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:

@@ -124,9 +124,7 @@ def _joined(sides: list[DataFrame], on: tuple[str, ...], hows: tuple[str, ...]) 
         merged = {k: F.coalesce(F.col(quoted(k)), F.col(quoted(f"_right_{k}"))) for k in keys}
         result = both.withColumns(merged if how == "full" else {})
         result = result.drop(*(f"_right_{key}" for key in keys))
-    return result.select(
-        _START, *map(quoted, on), *(quoted(n) for n in result.columns if n not in (_START, *on))
-    )
+    return result
 
 
 def _labelled(result: DataFrame, windows: Windows, query: str) -> DataFrame:
