@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, variant_text
+
 
 def results_table(results: Sequence[dict[str, Any]]) -> Table:
     """Set the results out side by side, latency first; ratios are to the first row."""
@@ -37,7 +39,7 @@ def results_table(results: Sequence[dict[str, Any]]) -> Table:
 def _cells(result: dict[str, Any], first: dict[str, Any]) -> list[str]:
     policy = result["policy"]
     if result.get("trigger"):
-        policy = f"{policy} (trigger {result['trigger']})"
+        policy = f"{policy} ({variant_text(policy, result['trigger'])})"
     return [
         policy,
         *(show_latency(result[f"{name}_ms"]) for name in ("mean", "p50", "p95", "p99", "max")),
@@ -86,6 +88,12 @@ def _title(results: Sequence[dict[str, Any]]) -> str:
 
 def _caption(results: Sequence[dict[str, Any]]) -> str | None:
     notes = ["latency: result committed minus window end; propagation: minus closing watermark"]
-    if any(result.get("trigger") for result in results):
+    policies = {result["policy"] for result in results}
+    if STOCK in policies:
         notes.append("stock: Structured Streaming with its better trigger, results not stored")
+    if policies & {FLINK, FLINK_DURABLE}:
+        notes.append(
+            "flink: the better watermark interval, results not stored; propagation from the event "
+            "that its watermark needs"
+        )
     return "\n".join(notes)

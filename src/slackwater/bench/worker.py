@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import slackwater as sw
-from slackwater.bench.options import STOCK, BenchOptions
+from slackwater.bench.flink.running import INTERVALS_MS, run_flink
+from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, TRIGGERS, run_stock
 
@@ -23,7 +24,7 @@ DRIVER_MEMORY = "2g"
 
 @dataclass(frozen=True)
 class Task:
-    """Name what one worker measures; `trigger` only for Structured Streaming."""
+    """Name what one worker measures; `trigger` is the setting of a peer with several."""
 
     options: BenchOptions
     policy: str
@@ -32,7 +33,9 @@ class Task:
     @property
     def label(self) -> str:
         """Say it in a word or two."""
-        return self.policy if self.trigger is None else f"{self.policy}, trigger {self.trigger}"
+        if self.trigger is None:
+            return self.policy
+        return f"{self.policy}, {variant_text(self.policy, self.trigger)}"
 
     def to_json(self) -> str:
         """Write the task down for the worker."""
@@ -47,17 +50,26 @@ class Task:
 
 
 def tasks_of(options: BenchOptions) -> list[list[Task]]:
-    """List what to measure for each policy: Structured Streaming is tried with each trigger."""
+    """List what to measure for each policy: peers are tried with several settings."""
+    settings: dict[str, tuple[str, ...]] = {
+        STOCK: TRIGGERS,
+        FLINK: tuple(INTERVALS_MS),
+        FLINK_DURABLE: tuple(INTERVALS_MS),
+    }
     return [
-        [Task(options, policy, trigger) for trigger in TRIGGERS]
-        if policy == STOCK
+        [Task(options, policy, setting) for setting in settings[policy]]
+        if policy in settings
         else [Task(options, policy)]
         for policy in options.policies
     ]
 
 
 def perform(task: Task, directory: Path) -> dict[str, Any]:
-    """Start Spark, measure, and return the result with the span of time it is about."""
+    """Start the engine, measure, and return the result with the span of time it is about."""
+    if task.policy in (FLINK, FLINK_DURABLE):
+        assert task.trigger is not None
+        result, span = run_flink(task.options, task.policy, task.trigger, directory, progress=_tell)
+        return {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
     settings = {"spark_driver_memory": DRIVER_MEMORY}
     _tell("starting Spark", 0.0)
     if task.trigger is not None:

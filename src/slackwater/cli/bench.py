@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +16,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from slackwater.bench.charts import latency_chart
 from slackwater.bench.command import Progress as Report
 from slackwater.bench.command import run_bench
-from slackwater.bench.options import STOCK, WORKLOADS, BenchOptions
+from slackwater.bench.flink.installation import MISSING, FlinkInstallation
+from slackwater.bench.options import FLINK, FLINK_DURABLE, PEERS, WORKLOADS, BenchOptions
 from slackwater.bench.table import results_table
 from slackwater.bench.worker import tasks_of
 from slackwater.cli.consoles import output, print_note, print_table
@@ -32,8 +33,10 @@ def bench(
     policy: Annotated[
         str,
         typer.Option(
+            "--policies",
+            "--policy",
             help="What to compare, with commas between; the first is what others are compared "
-            f"with. Known: {', '.join((*POLICIES, STOCK))} (Structured Streaming)."
+            f"with. Known: {', '.join((*POLICIES, *PEERS))} (stock: Structured Streaming).",
         ),
     ] = ",".join(DEFAULTS["policies"]),
     queries: Annotated[int, typer.Option(help="Queries at once.")] = DEFAULTS["queries"],
@@ -72,14 +75,14 @@ def bench(
 
     Each policy gets a process of its own, one after the other, and takes the warm-up, the measured
     seconds, and some more for Spark to start. Structured Streaming (stock) is run with two
-    triggers, and its better result counts.
+    triggers, Flink with two watermark intervals, and their better result counts.
     """
     for file in (json, chart):
         if file is not None and not file.resolve().parent.is_dir():
             raise DescriptionError(f"{file} cannot be written: its directory does not exist")
     options = BenchOptions(
         workload=workload,
-        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        policies=_installed(name.strip() for name in policy.split(",") if name.strip()),
         queries=queries,
         rate=rate,
         seconds=seconds,
@@ -103,6 +106,15 @@ def bench(
     if chart is not None:
         latency_chart({it["policy"]: it["latencies_ms"] for it in results}, chart)
         print_note(f"chart: {chart}")
+
+
+def _installed(policies: Iterable[str]) -> tuple[str, ...]:
+    """Leave out, and say so, what this machine cannot run."""
+    kept = tuple(policies)
+    if {FLINK, FLINK_DURABLE} & set(kept) and FlinkInstallation.find() is None:
+        kept = tuple(name for name in kept if name not in (FLINK, FLINK_DURABLE))
+        print_note(f"{FLINK} is skipped: {MISSING}")
+    return kept
 
 
 @contextmanager

@@ -16,18 +16,20 @@ final class AdStream implements Serializable {
     private static final int ADS = 1_000;
 
     private final long salt;
+    private final long startAfterMicros;
     private final double gapMicros;
     private final Delay delay;
 
-    AdStream(long salt, double gapMicros, Delay delay) {
+    AdStream(long salt, long startAfterMillis, double gapMicros, Delay delay) {
         this.salt = salt;
+        this.startAfterMicros = startAfterMillis * 1_000;
         this.gapMicros = gapMicros;
         this.delay = delay;
     }
 
-    /** Tells how many microseconds after the stream's start record n arrives. */
+    /** Tells how many microseconds after the run's start record n arrives. */
     long arrivalMicros(long n) {
-        return (long) (n * gapMicros);
+        return startAfterMicros + (long) (n * gapMicros);
     }
 
     /** Makes record n, and returns its event time in milliseconds. */

@@ -19,7 +19,8 @@ final class Run {
 
     static void prepare(int queries, double tickMillis) {
         readers = new CountDownLatch(queries);
-        Thread ticker = new Thread(() -> tickFor(ever(tickMillis)), "ticker");
+        long periodNanos = (long) (tickMillis * 1e6);
+        Thread ticker = new Thread(() -> keepTicking(periodNanos), "ticker");
         ticker.setDaemon(true);
         ticker.setPriority(Thread.MAX_PRIORITY);
         ticker.start();
@@ -53,11 +54,7 @@ final class Run {
         }
     }
 
-    private static long ever(double tickMillis) {
-        return (long) (tickMillis * 1e6);
-    }
-
-    private static void tickFor(long periodNanos) {
+    private static void keepTicking(long periodNanos) {
         long due = System.nanoTime();
         while (true) {
             due = Math.max(due + periodNanos, System.nanoTime());

@@ -35,10 +35,10 @@ public final class YsbJob {
             addQuery(env, spec, query);
         }
         JobClient job = env.executeAsync("ysb");
-        Run.tell("{\"start_ms\": " + Run.start() + "}");
         Thread watching = new Thread(() -> watch(job), "watching");
         watching.setDaemon(true);
         watching.start();
+        Run.tell("{\"start_ms\": " + Run.start() + "}");
         while (System.in.read() >= 0) {
             // Only its end means something.
         }
@@ -67,6 +67,7 @@ public final class YsbJob {
         AdStream stream =
                 new AdStream(
                         its.get("salt").asLong(),
+                        its.get("start_after_ms").asLong(),
                         spec.get("gap_us").asDouble(),
                         Delay.of(spec.get("delay")));
         int[] campaigns = campaignOfEachAd();
