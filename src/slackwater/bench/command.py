@@ -15,6 +15,7 @@ import psutil
 from slackwater.bench.due import Span
 from slackwater.bench.meter import TreeMeter
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.provenance import provenance
 from slackwater.bench.stock import better
 from slackwater.bench.worker import Task, tasks_of
 from slackwater.errors import SlackwaterError
@@ -84,7 +85,7 @@ def run_task(task: Task, progress: Progress) -> dict[str, Any]:
             )
         outcome = json.loads(result_file.read_text())
         usage = meter.usage(Span(outcome["first_ms"], outcome["until_ms"]))
-        result: dict[str, Any] = outcome["result"] | usage
+        result: dict[str, Any] = outcome["result"] | usage | provenance()
         return result
 
 

@@ -41,6 +41,11 @@ class FlinkInstallation:
         complete = len(found) >= len(_LIBRARIES) and (home / "classes" / "YsbJob.class").exists()
         return cls(tuple(found), home / "classes") if complete else None
 
+    @property
+    def version(self) -> str:
+        """Return Flink's version, as its library is named."""
+        return self.libraries[0].stem.removeprefix("flink-dist-")
+
     def command(self, main: str, *arguments: str) -> list[str]:
         """Write the command that runs one of the classes."""
         java_home = os.environ.get("JAVA_HOME")
