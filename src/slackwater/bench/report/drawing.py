@@ -31,7 +31,6 @@ _STYLE: Final[Any] = {  # matplotlib's own type for this is a list of all its ke
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.titlelocation": "left",
     "grid.alpha": 0.18,
     "legend.frameon": False,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "grid.color"), _INK),
@@ -48,34 +47,31 @@ class Plot:
     name: str
     title: str
     alt: str
-    svg: bytes
-    png: bytes
+    figure: Figure
 
-    @property
     def data_uri(self) -> str:
-        """Return the plot as an address that holds it whole."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
+        """Draw the plot for a page, as an address that holds it whole."""
+        svg = _themed(_saved(self.figure, format="svg", transparent=True, metadata={"Date": None}))
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+    def png(self) -> bytes:
+        """Draw the plot to stand alone, with its title."""
+        heading = self.figure.suptitle(self.title, x=0.01, ha="left")
+        try:
+            return _saved(self.figure, format="png", dpi=_DPI, facecolor="white")
+        finally:
+            heading.remove()
 
 
 def draw(
-    name: str,
-    title: str,
-    alt: str,
-    paint: Callable[[Axes], None],
-    *,
-    height: float = 3.6,
+    name: str, title: str, alt: str, paint: Callable[[Axes], None], *, height: float = 3.6
 ) -> Plot:
-    """Let `paint` fill the axes, and return what came of it as SVG and PNG."""
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name may use signs that the font lacks
+    """Let `paint` fill the axes of a new plot."""
+    with mpl.rc_context():
+        mpl.rcParams.update(_STYLE)
         figure = Figure(figsize=(7.6, height), layout="constrained")
-        axes = figure.add_subplot()
-        paint(axes)
-        svg, png = BytesIO(), BytesIO()
-        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-        axes.set_title(title)  # on the page the title stands above the picture
-        figure.savefig(png, format="png", dpi=_DPI, facecolor="white")
-    return Plot(name, title, alt, _themed(svg.getvalue()), png.getvalue())
+        paint(figure.add_subplot())
+    return Plot(name, title, alt, figure)
 
 
 def line_style(place: int) -> dict[str, Any]:
@@ -87,9 +83,32 @@ def line_style(place: int) -> dict[str, Any]:
     }
 
 
+def legend_above(axes: Axes) -> None:
+    """Name the lines where they cannot run through their names."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.3)
+
+
+def plain_number(value: float, place: float) -> str:
+    """Write the number at a tick as people do, on logarithmic axes too.
+
+    >>> plain_number(0.5, 0), plain_number(20_000.0, 1)
+    ('0.5', '20,000')
+    """
+    return f"{value:,.10g}"
+
+
 def shortened(label: str) -> str:
     """Keep a long name from pushing the plot aside."""
     return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 1]}…"
+
+
+def _saved(figure: Figure, **how: Any) -> bytes:
+    file = BytesIO()
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name may use signs that the font lacks
+        mpl.rcParams.update(_STYLE)
+        figure.savefig(file, **how)
+    return file.getvalue()
 
 
 def _themed(svg: bytes) -> bytes:

@@ -24,10 +24,10 @@ class Cell:
 def show_count(value: float) -> str:
     """Write a number of things; a mean of several runs may be no whole one.
 
-    >>> show_count(1599.0), show_count(2.5)
-    ('1,599', '2.5')
+    >>> show_count(1599.0), show_count(2.5), show_count(80_008.3)
+    ('1,599', '2.5', '80,008')
     """
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.3g}"
 
 
 def show_share(value: float) -> str:

@@ -110,7 +110,7 @@ def _plots(plots: Iterable[Plot | Missing]) -> str:
         else:
             shown.append(
                 f"<figure><figcaption>{_text(plot.title)}</figcaption>"
-                f'<img src="{plot.data_uri}" alt="{_text(plot.alt)}"></figure>'
+                f'<img src="{plot.data_uri()}" alt="{_text(plot.alt)}"></figure>'
             )
     notes = f'<div class="missing"><p>Not shown:</p><ul>{"".join(left_out)}</ul></div>'
     return f'<div class="plots">{"".join(shown)}</div>' + (notes if left_out else "")

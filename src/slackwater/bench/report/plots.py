@@ -8,8 +8,18 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
 
-from slackwater.bench.report.drawing import COLOURS, HATCHES, MARKERS, Plot, draw, line_style
+from slackwater.bench.report.drawing import (
+    COLOURS,
+    HATCHES,
+    MARKERS,
+    Plot,
+    draw,
+    legend_above,
+    line_style,
+    plain_number,
+)
 from slackwater.bench.report.drawing import shortened as short
 from slackwater.bench.report.grouping import Comparison, PolicyRuns
 from slackwater.bench.report.reading import ReportedRun
@@ -36,11 +46,12 @@ def distribution(
                 bounded = np.maximum(np.percentile(values, _SPACED), 1e-1)
                 axes.plot(bounded, _SPACED, label=short(label), **line_style(place))
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(plain_number)
         axes.set_ylim(0, 101)
         axes.set_xlabel(axis)
         axes.set_ylabel("% of windows")
         axes.grid(visible=True, which="both")
-        axes.legend(loc="lower right")
+        legend_above(axes)
 
     said = "; ".join(f"{label}: {_spread(values, show)}" for label, values in known.items())
     return draw(name, title, f"Share of windows within a value, by policy. {said}.", paint)
@@ -77,11 +88,12 @@ def bars(
             )
         if mark is not None:
             axes.axvline(mark[1], color=COLOURS[-1], linestyle="--", label=mark[0])
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+            legend_above(axes)
         axes.set_yticks(range(len(known)), [short(label) for label, _ in known])
         axes.invert_yaxis()
         axes.margins(x=0.18)
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(plain_number)
         axes.set_xlabel(axis)
         axes.grid(visible=True, axis="x")
 
@@ -118,7 +130,7 @@ def over_time(
         axes.set_ylabel(axis)
         axes.set_ylim(bottom=0)
         axes.grid(visible=True)
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 1.18), ncols=3)
+        legend_above(axes)
 
     said = "; ".join(
         f"{label}: {show(float(np.mean(values)))} on average, {show(max(values))} at most"
@@ -186,10 +198,12 @@ def mean_by_queries(
         counts = sorted({queries for points in lines.values() for queries, _, _ in points})
         axes.set_xticks(counts, [f"{count:,.0f}" for count in counts])
         axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(plain_number)
         axes.set_xlabel("queries")
         axes.set_ylabel("milliseconds")
         axes.grid(visible=True)
-        axes.legend()
+        legend_above(axes)
 
     said = "; ".join(
         f"{policy}: "

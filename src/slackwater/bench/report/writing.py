@@ -29,7 +29,7 @@ def write_report(
     found = [*overview, *(plot for _, plots in sections for plot in plots)]
     outputs = {output: text.encode()}
     if pictures is not None:
-        outputs |= {pictures / f"{it.name}.png": it.png for it in found if isinstance(it, Plot)}
+        outputs |= {pictures / f"{it.name}.png": it.png() for it in found if isinstance(it, Plot)}
     try:
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)
