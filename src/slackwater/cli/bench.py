@@ -110,11 +110,12 @@ def bench(
 
 def _installed(policies: Iterable[str]) -> tuple[str, ...]:
     """Leave out, and say so, what this machine cannot run."""
-    kept = tuple(policies)
-    if {FLINK, FLINK_DURABLE} & set(kept) and FlinkInstallation.find() is None:
-        kept = tuple(name for name in kept if name not in (FLINK, FLINK_DURABLE))
-        print_note(f"{FLINK} is skipped: {MISSING}")
-    return kept
+    asked = tuple(policies)
+    missing = [name for name in asked if name in (FLINK, FLINK_DURABLE)]
+    if not missing or FlinkInstallation.find() is not None:
+        return asked
+    print_note(f"{', '.join(missing)} skipped: {MISSING}")
+    return tuple(name for name in asked if name not in missing)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-MISSING: Final = "it is not installed here (`make flink` installs it)"
+MISSING: Final = "not installed here (`make flink` installs it)"
 HOME_VARIABLE: Final = "SLACKWATER_FLINK"
 _CHECKOUT: Final = Path(__file__).parents[4]  # where the package is run from its source
 _LIBRARIES: Final = ("flink-dist-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j-*.jar")
 _LOGGING: Final = Path(__file__).parent / "java" / "log4j2.properties"
-# The heap of Spark's driver, too. The parallel collector took the least CPU, at the same latency.
+# The heap is that of Spark's driver. Two cores suit the parallel collector; G1 gave the same means.
 _JVM: Final = ("-Xmx2g", "-XX:+UseParallelGC")
 
 

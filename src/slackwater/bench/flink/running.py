@@ -61,7 +61,7 @@ def running(job: FlinkJob, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Start the job, and end it by closing its input: so it ends, too, if this process does."""
     installation = FlinkInstallation.find()
     if installation is None:
-        raise MissingRequirementError(f"Flink cannot run: {MISSING}")
+        raise MissingRequirementError(f"Flink is {MISSING}")
     spec_file = directory / "flink.json"
     spec_file.write_text(json.dumps(job.spec(directory)))
     with subprocess.Popen(
