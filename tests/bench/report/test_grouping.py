@@ -51,9 +51,9 @@ def test_ratios_are_to_the_first_policy_and_missing_figures_stay_missing() -> No
 
 
 def test_figures_of_newer_files_are_shown_under_their_own_names() -> None:
-    [compared] = comparisons(runs(result("deadline", slowdown_mean=1.5, wait_mean_ms=12.0)))
+    [compared] = comparisons(runs(result("deadline", shed_rows=1.5, wait_mean_ms=12.0)))
     rows = dict(figure_rows(compared))
-    assert rows["slowdown_mean"][0].text == "1.5"
+    assert rows["shed_rows"][0].text == "1.5"
     assert rows["wait_mean_ms"][0].text == "12 ms"
     assert "seed" not in rows
     assert "queries" not in rows
