@@ -16,7 +16,7 @@ from typing import Any
 import slackwater as sw
 from slackwater.bench.options import STOCK, BenchOptions
 from slackwater.bench.ours import run_ours
-from slackwater.bench.stock import SETTINGS, TRIGGERS, run_stock
+from slackwater.bench.stock import SETTINGS, run_stock, triggers
 
 DRIVER_MEMORY = "2g"
 
@@ -49,7 +49,7 @@ class Task:
 def tasks_of(options: BenchOptions) -> list[list[Task]]:
     """List what to measure for each policy: Structured Streaming is tried with each trigger."""
     return [
-        [Task(options, policy, trigger) for trigger in TRIGGERS]
+        [Task(options, policy, trigger) for trigger in triggers(options)]
         if policy == STOCK
         else [Task(options, policy)]
         for policy in options.policies
