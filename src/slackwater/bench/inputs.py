@@ -36,6 +36,16 @@ def query_name(number: int) -> str:
     return f"query-{number:04d}"
 
 
+def by_query(options: BenchOptions, by_variant: Sequence[float] | None) -> dict[str, float] | None:
+    """Tell of each query what is known of the pipeline that it is made from."""
+    if by_variant is None:
+        return None
+    return {
+        query_name(number): by_variant[number % options.distinct]
+        for number in range(options.queries)
+    }
+
+
 def start_after_ms(options: BenchOptions, query: int) -> int:
     """Tell how long after the first moment a query's inputs start.
 

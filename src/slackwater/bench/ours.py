@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,14 @@ from pyspark.sql import SparkSession
 import slackwater as sw
 from slackwater.bench.due import Span, WindowKey
 from slackwater.bench.figures import Measured, figures, mean_times
-from slackwater.bench.inputs import QueryInputs, due_windows, inputs_of, query_name, workload_of
+from slackwater.bench.inputs import (
+    QueryInputs,
+    by_query,
+    due_windows,
+    inputs_of,
+    query_name,
+    workload_of,
+)
 from slackwater.bench.options import BenchOptions
 from slackwater.runtime.clock import Clock, SystemClock
 from slackwater.runtime.reports import StepReport
@@ -135,8 +142,12 @@ def run_ours(
     *,
     progress: Progress = lambda text, share: None,
     clock: Clock | None = None,
+    own_step_ms: Sequence[float] | None = None,
 ) -> tuple[dict[str, Any], Span]:
-    """Measure one policy; return its results, and the span of time that they are about."""
+    """Measure one policy; return its results, and the span of time that they are about.
+
+    `own_step_ms` tells, where it is known, how long a step takes for each of the pipelines.
+    """
     clock = clock or SystemClock()
     counted = CountedPolicy(policy_named(policy))
     sink = sw.memory() if options.sink == "memory" else sw.parquet(directory / "out")
@@ -171,6 +182,7 @@ def run_ours(
             late_rows=conductor.late_rows,
             decide_ms=conductor.decide_ms,
             times=mean_times(collector.steps),
+            own_step_ms=by_query(options, own_step_ms),
         )
     return figures(options, policy, seen), span
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from slackwater.bench.due import Span, WindowKey
 from slackwater.bench.figures import Measured, figures
-from slackwater.bench.inputs import due_windows, inputs_of, query_name, start_after_ms, workload_of
+from slackwater.bench.inputs import (
+    by_query,
+    due_windows,
+    inputs_of,
+    query_name,
+    start_after_ms,
+    workload_of,
+)
 from slackwater.bench.options import STOCK, BenchOptions
 from slackwater.bench.ours import DRAIN_MS, Progress
 from slackwater.bench.ticks import Feeder, TickStream
@@ -46,6 +54,7 @@ def run_stock(
     directory: Path,
     *,
     progress: Progress = lambda text, share: None,
+    own_step_ms: Sequence[float] | None = None,
 ) -> tuple[dict[str, Any], Span]:
     """Measure one trigger; return its results, and the span of time that they are about."""
     workload = workload_of(options)
@@ -81,6 +90,7 @@ def run_stock(
         for query in queries:
             query.stop()
     seen = _measured(span, due, [list(named.values()) for named in inputs], progresses, trigger)
+    seen = replace(seen, own_step_ms=by_query(options, own_step_ms))
     return figures(options, STOCK, seen), span
 
 

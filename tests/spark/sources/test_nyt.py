@@ -166,4 +166,4 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("taken", ["keys", "columns", "helpers"])
 def test_what_a_trip_is_cannot_be_changed(taken: str) -> None:
     with pytest.raises(DescriptionError, match=taken):
-        nyt(**{taken: 1})
+        nyt(rate=10.0, data=None, **{taken: None})
