@@ -27,11 +27,24 @@ from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.latebound import parallelism
 
 MOST_TEMPLATES: Final = 4  # the variants of a workload do the same work
-WARM_UP: Final = (10_000, 60)  # events in a pass, passes
-COARSE_EVENTS: Final = (1_000, 10_000, 40_000, 160_000)
-MOST_EVENTS: Final = 1_000_000
-PASSES: Final = 10
 _COLD_PASSES: Final = 3  # a new stream begins in mid-window, and a second copy of a plan is made
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Say how much to measure: passes of each size, after some to warm up.
+
+    The rate that follows from the first `sizes` (events in a pass) is where two more are measured,
+    of at most `most_events`.
+    """
+
+    warm_up_passes: int = 60
+    passes: int = 10
+    sizes: tuple[int, ...] = (1_000, 10_000, 40_000, 160_000)
+    most_events: int = 1_000_000
+
+
+FULL_EFFORT: Final = Effort()
 
 
 class SkippingClock:
@@ -92,6 +105,7 @@ def calibrate(
     options: BenchOptions,
     directory: Path,
     *,
+    effort: Effort = FULL_EFFORT,
     progress: Callable[[str, float], None] = lambda text, share: None,
 ) -> Calibration:
     """Measure the costs of the pipelines that a run is made from (of at most four)."""
@@ -99,26 +113,26 @@ def calibrate(
     variants = range(min(options.distinct, MOST_TEMPLATES))
     with _Bench(spark, options, directory, slots) as bench:
         progress("warming up", 0.0)
-        bench.measure(0, *WARM_UP)
+        bench.measure(0, effort.sizes[len(effort.sizes) // 2], effort.warm_up_passes)
         samples: dict[int, list[Sample]] = {variant: [] for variant in variants}
 
         def measure_all(sizes: Sequence[int], share: float) -> None:
             for place, variant in enumerate(variants):
                 progress("measuring steps", share + 0.4 * place / len(variants))
                 for events in sizes:
-                    samples[variant] += bench.measure(variant, events, PASSES)
+                    samples[variant] += bench.measure(variant, events, effort.passes)
 
         def found() -> Calibration:
             costs = tuple(TemplateCost.of(variant, samples[variant]) for variant in variants)
             return Calibration(slots, workload_of(options).slide_ms, costs)
 
-        measure_all(COARSE_EVENTS, 0.2)
+        measure_all(effort.sizes, 0.2)
         coarse = found()
         if options.load is None:
             return coarse
         # Once more about where the answer lies, for costs need not be a line over all sizes.
         rate = coarse.rate_for(options.load, options.queries, options.distinct)
-        events = min(MOST_EVENTS, int(rate * coarse.slide_ms / 1_000))
+        events = min(effort.most_events, int(rate * coarse.slide_ms / 1_000))
         measure_all([max(100, events // 2), max(200, events)], 0.6)
         return found()
 
