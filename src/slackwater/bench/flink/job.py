@@ -9,8 +9,8 @@ from typing import Any, Final
 from slackwater.bench import ysb
 from slackwater.bench.due import Span, WindowKey, due_ends
 from slackwater.bench.flink.closing import BoundedStream
+from slackwater.bench.inputs import inputs_of, query_name
 from slackwater.bench.options import BenchOptions
-from slackwater.bench.ours import query_name
 from slackwater.progress.arrivals import Arrivals, stream_salt
 from slackwater.progress.distributions import (
     ConstantDelay,
@@ -20,6 +20,7 @@ from slackwater.progress.distributions import (
     ZipfDelay,
 )
 from slackwater.progress.grid import WindowGrid
+from slackwater.spark.sources.generator import Generator
 
 CHECKPOINT_MS: Final = 1_000
 _LOCAL: Final = "127.0.0.1"
@@ -79,7 +80,7 @@ class FlinkJob:
 
     def streams(self, start_ms: int) -> list[BoundedStream]:
         """Describe the events of all queries, if the run starts at a moment."""
-        return [self._stream(number, start_ms) for number in range(self.options.queries)]
+        return [_stream(inputs["events"]) for inputs in inputs_of(self.options, start_ms)]
 
     def due(self, start_ms: int, span: Span) -> dict[WindowKey, float]:
         """Find the windows that Flink can close within a span, and from when on it can."""
@@ -88,19 +89,6 @@ class FlinkJob:
             for number, stream in enumerate(self.streams(start_ms))
             for end_ms, closing_ms in due_ends(self._grid(number), stream.closing_arrival_ms, span)
         }
-
-    def _stream(self, number: int, start_ms: int) -> BoundedStream:
-        it = self.options
-        source = ysb.events(
-            rate=it.rate, delay=it.delay, seed=it.seed, query=number, start_ms=start_ms
-        )
-        assert source.start_ms is not None
-        arrivals = Arrivals(
-            salt=stream_salt(source.seed, 0),
-            start_us=source.start_ms * 1_000,
-            gap_us=1e6 / source.rate,
-        )
-        return BoundedStream(arrivals, source.delay, source.watermark_lag_ms)
 
     def _grid(self, number: int) -> WindowGrid:
         return ysb.windows(self.options.phase).grid(number)
@@ -129,6 +117,16 @@ def delay_spec(delay: DelayDistribution) -> dict[str, Any]:
                 "slopes": slopes.tolist(),
             }
     raise TypeError(f"the Flink job cannot draw from {delay!r}: say how, here and in Delay.java")
+
+
+def _stream(source: Generator) -> BoundedStream:
+    assert source.start_ms is not None
+    arrivals = Arrivals(
+        salt=stream_salt(source.seed, 0),
+        start_us=source.start_ms * 1_000,
+        gap_us=1e6 / source.rate,
+    )
+    return BoundedStream(arrivals, source.delay, source.watermark_lag_ms)
 
 
 def _signed(bits: int) -> int:

@@ -21,8 +21,9 @@ from slackwater.bench.due import Span, WindowKey
 from slackwater.bench.figures import Measured, figures
 from slackwater.bench.flink.installation import MISSING, FlinkInstallation
 from slackwater.bench.flink.job import FlinkJob
+from slackwater.bench.inputs import query_name
 from slackwater.bench.options import FLINK_DURABLE, BenchOptions
-from slackwater.bench.ours import DRAIN_MS, Progress, query_name
+from slackwater.bench.ours import DRAIN_MS, Progress
 from slackwater.errors import MissingRequirementError, SlackwaterError
 
 # Flink's own default is 200 ms.
