@@ -100,7 +100,7 @@ def _cell(column: PolicyRuns, field: str, first: float | None, show: Show) -> Ce
     value, extremes = column.number(field), column.extremes(field)
     if value is None:
         return Cell("-")
-    ratio = show_times(value / first) if first else ""
+    ratio = show_times(value / first) if first and value else ""
     if extremes is None or extremes[0] == extremes[1]:
         return Cell(show(value), ratio)
     return Cell(show(value), ratio, f"{show(extremes[0])} to {show(extremes[1])}")

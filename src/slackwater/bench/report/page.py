@@ -10,7 +10,7 @@ from typing import Any
 from slackwater.bench.report.drawing import Plot
 from slackwater.bench.report.figure_rows import Cell, figure_rows
 from slackwater.bench.report.grouping import Comparison
-from slackwater.bench.report.reading import ReportedRun
+from slackwater.bench.report.reading import ReportedRun, as_number
 from slackwater.bench.report.sections import Missing
 from slackwater.bench.report.style import CSS
 
@@ -79,8 +79,13 @@ def _section(place: int, comparison: Comparison, plots: Sequence[Plot | Missing]
 
 def _options(comparison: Comparison) -> str:
     known = [(name, value) for name, value in comparison.configuration if value is not None]
-    items = (f"<li>{_text(name)} <b>{_text(value)}</b></li>" for name, value in known)
+    items = (f"<li>{_text(name)} <b>{_option(value)}</b></li>" for name, value in known)
     return f'<ul class="options" aria-label="Options">{"".join(items)}</ul>'
+
+
+def _option(value: object) -> str:
+    number = as_number(value)
+    return _text(value if number is None else f"{number:,.10g}")
 
 
 def _table(comparison: Comparison) -> str:
