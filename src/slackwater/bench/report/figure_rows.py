@@ -48,6 +48,11 @@ def show_mb(value: float) -> str:
     return f"{value:,.0f} MB"
 
 
+def show_cores(value: float) -> str:
+    """Write how many cores were busy."""
+    return f"{value:.2f} cores"
+
+
 def show_times(value: float) -> str:
     """Write a factor.
 

@@ -21,14 +21,13 @@ from slackwater.bench.report.drawing import (
     write_plainly,
 )
 from slackwater.bench.report.drawing import shortened as short
+from slackwater.bench.report.figure_rows import Show
 from slackwater.bench.report.grouping import Comparison, PolicyRuns
 from slackwater.bench.report.reading import ReportedRun
 from slackwater.bench.table import show_latency
 
 _POINTS: Final = 400  # of a distribution: more cannot be told apart
 _SPACED: Final = np.linspace(0, 100, _POINTS)
-
-Show = Callable[[float], str]
 
 
 def distribution(
