@@ -29,7 +29,8 @@ def watched() -> Watched:
     it = Watched(FlinkJob(OPTIONS, 50))
     it.take({"start_ms": START_MS})
     for second in range(19):
-        it.take({"events": second * 1_000, "at_ms": START_MS + second * 1_000})
+        at_ms = START_MS + second * 1_000
+        it.take({"events": second * 1_000, "late": second, "at_ms": at_ms})
     return it
 
 
@@ -43,6 +44,7 @@ def test_a_window_counts_from_its_closing_event_to_its_last_row(watched: Watched
     assert result["mean_ms"] == 30.0
     assert result["propagation_mean_ms"] == pytest.approx(30.0, abs=1.0)
     assert (result["events"], result["events_per_s"]) == (6_000, 1_000.0)
+    assert result["late_rows"] == 6
 
 
 def test_the_run_waits_for_windows_that_are_missing_until_the_drain_is_over(
@@ -61,7 +63,7 @@ def test_the_run_is_not_over_before_all_events_of_its_span_are_counted() -> None
     it = Watched(FlinkJob(OPTIONS, 50))
     assert not told(it, START_MS)
     it.take({"start_ms": START_MS})
-    it.take({"events": 0, "at_ms": START_MS})
+    it.take({"events": 0, "late": 0, "at_ms": START_MS})
     assert not told(it, START_MS + 100_000)
 
 
@@ -120,6 +122,7 @@ def test_flink_counts_the_very_events_that_slackwater_generates(
                 break
     assert started_ms is not None
     assert process.returncode == 0
+    assert watched.late[-1] == 0
     expected = {query: expected_windows(job, query, started_ms) for query in range(options.queries)}
     for seen in watched.windows:
         figures_of = {name: seen[name] for name in ("rows", "views", "weighted")}

@@ -28,7 +28,10 @@ def test_runs_that_differ_in_their_seed_alone_are_one_column_with_their_mean() -
     [column] = compared.columns
     assert column.number("mean_ms") == 120.0
     assert column.extremes("mean_ms") == (100.0, 140.0)
-    assert dict(figure_rows(compared))["runs (seeds)"] == [Cell("2 (1, 2)")]
+    rows = dict(figure_rows(compared))
+    assert rows["latency, mean"] == [Cell("120 ms", "1.00x", "100 ms to 140 ms")]
+    assert rows["steps"] == [Cell("4", "1.00x")]  # the same in both
+    assert rows["runs (seeds)"] == [Cell("2 (1, 2)")]
 
 
 def test_a_mean_is_not_taken_over_a_part_of_the_runs() -> None:

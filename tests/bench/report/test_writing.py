@@ -90,6 +90,18 @@ def test_a_profiled_comparison_has_every_plot_and_each_says_what_it_shows(tmp_pa
     assert "@import" not in text
 
 
+def test_axes_are_numbered_without_powers_however_narrow(tmp_path: Path) -> None:
+    narrow: dict[str, Any] = {
+        "latencies_ms": [541.0, 560.0, 603.0],
+        "propagations_ms": [0.2, 31_000.0],
+    }
+    for image in Page(report(tmp_path, result("flink", **narrow))).images:
+        picture = b64decode((image["src"] or "").partition(",")[2]).decode()
+        assert "math" not in picture
+        numbers = re.findall(r">(-?[0-9][0-9.,]*)</text>", picture)
+        assert len(numbers) >= 2
+
+
 def test_what_a_file_does_not_hold_is_left_out_with_the_reason(tmp_path: Path) -> None:
     page = Page(report(tmp_path, result("deadline"), result("stock", overhead_share=None)))
     assert [(image["alt"] or "")[:24] for image in page.images] == ["One bar for each policy."] * 2

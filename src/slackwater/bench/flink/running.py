@@ -93,6 +93,7 @@ class Watched:
     windows: list[dict[str, Any]] = field(default_factory=list)
     moments_ms: list[float] = field(default_factory=list)
     events: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     _start_ms: float = 0.0
 
     def take(self, told: dict[str, Any]) -> None:
@@ -110,6 +111,7 @@ class Watched:
         elif "events" in told:
             self.moments_ms.append(told["at_ms"])
             self.events.append(told["events"])
+            self.late.append(told["late"])
 
     def over(self, now_ms: float, progress: Progress) -> bool:
         """Tell whether all windows that are due have fired, or the drain is over."""
@@ -126,14 +128,20 @@ class Watched:
     def measured(self, variant: str) -> Measured:
         """Put together what was seen within the span."""
         assert self.span is not None
-        edges = [self.span.first_ms, self.span.until_ms]
-        before, after = np.interp(edges, self.moments_ms, self.events)
         return Measured(
             span=self.span,
             due=self.due,
             out=self.out,
-            events=round(float(after - before)),
+            events=self._within(self.events),
             steps=0,  # records flow: there are none
             served=0,
+            late_rows=self._within(self.late),
             trigger=variant,
         )
+
+    def _within(self, counted: list[float]) -> int:
+        """Tell by how much a count, taken once a second, grew within the span."""
+        assert self.span is not None
+        edges = [self.span.first_ms, self.span.until_ms]
+        before, after = np.interp(edges, self.moments_ms, counted)
+        return round(float(after - before))

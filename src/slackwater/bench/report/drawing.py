@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 # Every policy differs from the others in its line and its marker or hatch, and in colour besides.
 COLOURS: Final = ("#3b82c4", "#d9722e", "#2fa37c", "#b86fb0", "#b98a00", "#7a7f87")
@@ -86,6 +88,13 @@ def line_style(place: int) -> dict[str, Any]:
 def legend_above(axes: Axes) -> None:
     """Name the lines where they cannot run through their names."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.3)
+
+
+def write_plainly(axis: Axis) -> None:
+    """Write 1, 2, 5, 10, 20, ... on an axis that is logarithmic, and no powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(plain_number)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def plain_number(value: float, place: float) -> str:

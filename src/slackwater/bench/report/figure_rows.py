@@ -15,10 +15,14 @@ Show = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold one figure as text, and its ratio to the first policy's ("" where there is none)."""
+    """Hold one figure as text, its ratio to the first policy's, and its range over several runs.
+
+    What there is not is empty.
+    """
 
     text: str
     ratio: str = ""
+    spread: str = ""
 
 
 def show_count(value: float) -> str:
@@ -42,6 +46,11 @@ def show_share(value: float) -> str:
 def show_mb(value: float) -> str:
     """Write megabytes."""
     return f"{value:,.0f} MB"
+
+
+def show_cores(value: float) -> str:
+    """Write how many cores were busy."""
+    return f"{value:.2f} cores"
 
 
 def show_times(value: float) -> str:
@@ -86,16 +95,20 @@ def figure_rows(comparison: Comparison) -> Iterator[tuple[str, list[Cell]]]:
     """List every figure that some policy has: its name, and a cell for each policy."""
     for field in (*ROWS, *_other_fields(comparison)):
         name, show = ROWS.get(field, (field, _shown_by_name(field)))
-        values = [column.number(field) for column in comparison.columns]
-        if any(value is not None for value in values):
-            yield name, [_cell(value, values[0], show) for value in values]
+        first = comparison.columns[0].number(field)
+        if any(column.number(field) is not None for column in comparison.columns):
+            yield name, [_cell(column, field, first, show) for column in comparison.columns]
     yield from _text_rows(comparison)
 
 
-def _cell(value: float | None, first: float | None, show: Show) -> Cell:
+def _cell(column: PolicyRuns, field: str, first: float | None, show: Show) -> Cell:
+    value, extremes = column.number(field), column.extremes(field)
     if value is None:
         return Cell("-")
-    return Cell(show(value), show_times(value / first) if first else "")
+    ratio = show_times(value / first) if first and value else ""
+    if extremes is None or extremes[0] == extremes[1]:
+        return Cell(show(value), ratio)
+    return Cell(show(value), ratio, f"{show(extremes[0])} to {show(extremes[1])}")
 
 
 def _other_fields(comparison: Comparison) -> list[str]:

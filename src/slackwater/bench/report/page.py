@@ -8,9 +8,9 @@ from html import escape
 from typing import Any
 
 from slackwater.bench.report.drawing import Plot
-from slackwater.bench.report.figure_rows import figure_rows
+from slackwater.bench.report.figure_rows import Cell, figure_rows
 from slackwater.bench.report.grouping import Comparison
-from slackwater.bench.report.reading import ReportedRun
+from slackwater.bench.report.reading import ReportedRun, as_number
 from slackwater.bench.report.sections import Missing
 from slackwater.bench.report.style import CSS
 
@@ -20,7 +20,8 @@ _READING = """
 <dt>Propagation</dt><dd>The result was out, less the arrival of what lets the window close: the
 source's watermark; for Flink, the event that its watermark needs to pass the window's end.</dd>
 <dt>Ratios</dt><dd>Small figures compare with the first policy: 2.00x is twice as much.</dd>
-<dt>Several runs</dt><dd>Figures are means over runs that differ in their seed alone.</dd>
+<dt>Several runs</dt><dd>Figures are means over runs that differ in their seed alone,
+with the lowest and the highest below.</dd>
 </dl>
 """
 
@@ -78,20 +79,20 @@ def _section(place: int, comparison: Comparison, plots: Sequence[Plot | Missing]
 
 def _options(comparison: Comparison) -> str:
     known = [(name, value) for name, value in comparison.configuration if value is not None]
-    items = (f"<li>{_text(name)} <b>{_text(value)}</b></li>" for name, value in known)
+    items = (f"<li>{_text(name)} <b>{_option(value)}</b></li>" for name, value in known)
     return f'<ul class="options" aria-label="Options">{"".join(items)}</ul>'
+
+
+def _option(value: object) -> str:
+    number = as_number(value)
+    return _text(value if number is None else f"{number:,.10g}")
 
 
 def _table(comparison: Comparison) -> str:
     heads = "".join(f'<th scope="col">{_text(it.label)}</th>' for it in comparison.columns)
     rows = []
     for name, cells in figure_rows(comparison):
-        row = "".join(
-            f"<td>{_text(cell.text)}"
-            + (f" <small>{_text(cell.ratio)}</small>" if cell.ratio and place else "")
-            + "</td>"
-            for place, cell in enumerate(cells)
-        )
+        row = "".join(_cell(cell, ratio=place > 0) for place, cell in enumerate(cells))
         rows.append(f'<tr><th scope="row">{_text(name)}</th>{row}</tr>')
     first = _text(comparison.columns[0].label)
     return (
@@ -100,6 +101,13 @@ def _table(comparison: Comparison) -> str:
         f'<thead><tr><th scope="col">figure</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _cell(cell: Cell, *, ratio: bool) -> str:
+    """Write a figure, with its ratio behind it and its range over several runs below it."""
+    behind = f" <small>{_text(cell.ratio)}</small>" if ratio and cell.ratio else ""
+    below = f'<div class="spread">{_text(cell.spread)}</div>' if cell.spread else ""
+    return f"<td>{_text(cell.text)}{behind}{below}</td>"
 
 
 def _plots(plots: Iterable[Plot | Missing]) -> str:

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator
 
 from slackwater.bench.report.drawing import (
     COLOURS,
@@ -19,16 +18,16 @@ from slackwater.bench.report.drawing import (
     legend_above,
     line_style,
     plain_number,
+    write_plainly,
 )
 from slackwater.bench.report.drawing import shortened as short
+from slackwater.bench.report.figure_rows import Show
 from slackwater.bench.report.grouping import Comparison, PolicyRuns
 from slackwater.bench.report.reading import ReportedRun
 from slackwater.bench.table import show_latency
 
 _POINTS: Final = 400  # of a distribution: more cannot be told apart
 _SPACED: Final = np.linspace(0, 100, _POINTS)
-
-Show = Callable[[float], str]
 
 
 def distribution(
@@ -46,7 +45,7 @@ def distribution(
                 bounded = np.maximum(np.percentile(values, _SPACED), 1e-1)
                 axes.plot(bounded, _SPACED, label=short(label), **line_style(place))
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(plain_number)
+        write_plainly(axes.xaxis)
         axes.set_ylim(0, 101)
         axes.set_xlabel(axis)
         axes.set_ylabel("% of windows")
@@ -195,11 +194,10 @@ def mean_by_queries(
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
+        write_plainly(axes.yaxis)
         counts = sorted({queries for points in lines.values() for queries, _, _ in points})
         axes.set_xticks(counts, [f"{count:,.0f}" for count in counts])
         axes.minorticks_off()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(plain_number)
         axes.set_xlabel("queries")
         axes.set_ylabel("milliseconds")
         axes.grid(visible=True)

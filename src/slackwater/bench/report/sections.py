@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from slackwater.bench.report.drawing import Plot
-from slackwater.bench.report.figure_rows import show_count, show_mb, show_share, show_times
+from slackwater.bench.report.figure_rows import (
+    Show,
+    show_cores,
+    show_count,
+    show_mb,
+    show_share,
+    show_times,
+)
 from slackwater.bench.report.grouping import Comparison
 from slackwater.bench.report.plots import (
     bars,
@@ -34,45 +41,78 @@ class Missing:
 def plots_of(comparison: Comparison, number: int) -> list[Plot | Missing]:
     """Draw all that can be drawn of one comparison, numbered within the report."""
 
-    def name(of: str) -> str:
-        return f"{number}-{of}"
+    def spread(field: str, name: str, title: str, axis: str, show: Show) -> Plot | None:
+        return distribution(comparison, field, f"{number}-{name}", title, axis, show)
 
-    offered = comparison.columns[0].number("rate") or 0.0
-    offered *= float(comparison.value("queries"))
-    drawn: list[tuple[str, Plot | None, str]] = []
+    def compare(field: str, name: str, title: str, axis: str, show: Show) -> Plot | None:
+        return bars(comparison, field, f"{number}-{name}", title, axis, show)
 
-    def show(title: str, plot: Plot | None, why_missing: str) -> None:
-        drawn.append((title, plot, why_missing))
+    def slowdown(title: str) -> Plot | None:
+        axis = "propagation, as a multiple of a step that serves one query alone"
+        every = spread("slowdowns", "slowdown", title, axis, show_times)
+        return every or compare("slowdown_mean", "slowdown", title, f"mean {axis}", show_times)
 
-    title, axis = "Output latency", "milliseconds after the window's end"
-    plot = distribution(comparison, "latencies_ms", name("latency"), title, axis, show_latency)
-    show(title, plot, _UNPROFILED)
-    title, axis = "Propagation", "milliseconds after the arrival of what closes the window"
-    plot = distribution(
-        comparison, "propagations_ms", name("propagation"), title, axis, show_latency
-    )
-    show(title, plot, _UNPROFILED)
-    title, axis = "Throughput", "events a second"
-    mark = ("offered", offered)
-    plot = bars(comparison, "events_per_s", name("throughput"), title, axis, show_count, mark=mark)
-    show(title, plot, "no result has it")
-    title, axis = "Slowdown", "propagation, as a multiple of a step that serves one query alone"
-    plot = distribution(comparison, "slowdowns", name("slowdown"), title, axis, show_times)
-    plot = plot or bars(comparison, "slowdown_mean", name("slowdown"), title, axis, show_times)
-    show(title, plot, "what a step costs alone was not measured (slackwater bench --load does)")
-    title = "CPU over time"
-    plot = over_time(comparison, name("cpu"), title, "cores busy", cores_busy, show_count)
-    show(title, plot, _UNSAMPLED)
-    title = "Memory over time"
-    plot = over_time(comparison, name("memory"), title, "MB resident", resident_mb, show_mb)
-    show(title, plot, _UNSAMPLED)
-    title, axis = "SWM coverage", "share of sweeping watermarks within their predicted interval"
-    plot = bars(comparison, "swm_coverage", name("coverage"), title, axis, show_share)
-    show(title, plot, "no policy here predicts when watermarks arrive")
-    title, axis = "Scheduling overhead", "share of the time spent on deciding"
-    plot = bars(comparison, "overhead_share", name("overhead"), title, axis, show_share)
-    show(title, plot, "no policy here decides by itself")
-    return [Missing(title, why) if plot is None else plot for title, plot, why in drawn]
+    def throughput(title: str) -> Plot | None:
+        offered = (comparison.columns[0].number("rate") or 0) * float(comparison.value("queries"))
+        return bars(
+            comparison,
+            "events_per_s",
+            f"{number}-throughput",
+            title,
+            "events a second",
+            show_count,
+            mark=("offered", offered),
+        )
+
+    after_end = "milliseconds after the window's end"
+    after_closing = "milliseconds after the arrival of what closes the window"
+    within = "share of sweeping watermarks within their predicted interval"
+    deciding = "share of the time spent on deciding"
+    attempts: list[tuple[str, str, Callable[[str], Plot | None]]] = [
+        (
+            "Output latency",
+            _UNPROFILED,
+            lambda title: spread("latencies_ms", "latency", title, after_end, show_latency),
+        ),
+        (
+            "Propagation",
+            _UNPROFILED,
+            lambda title: spread(
+                "propagations_ms", "propagation", title, after_closing, show_latency
+            ),
+        ),
+        ("Throughput", "no result has it", throughput),
+        (
+            "Slowdown",
+            "what a step costs alone was not measured (slackwater bench --load does)",
+            slowdown,
+        ),
+        (
+            "CPU over time",
+            _UNSAMPLED,
+            lambda title: over_time(
+                comparison, f"{number}-cpu", title, "cores busy", cores_busy, show_cores
+            ),
+        ),
+        (
+            "Memory over time",
+            _UNSAMPLED,
+            lambda title: over_time(
+                comparison, f"{number}-memory", title, "MB resident", resident_mb, show_mb
+            ),
+        ),
+        (
+            "SWM coverage",
+            "no policy here predicts when watermarks arrive",
+            lambda title: compare("swm_coverage", "coverage", title, within, show_share),
+        ),
+        (
+            "Scheduling overhead",
+            "no policy here decides by itself",
+            lambda title: compare("overhead_share", "overhead", title, deciding, show_share),
+        ),
+    ]
+    return [draw(title) or Missing(title, why) for title, why, draw in attempts]
 
 
 def plots_of_all(compared: Sequence[Comparison]) -> list[Plot | Missing]:

@@ -30,6 +30,7 @@ th, td { padding: 0.28rem 0.9rem 0.28rem 0; border-bottom: 1px solid var(--line)
   text-align: right; white-space: nowrap; }
 th[scope="row"], thead th:first-child, .plain td { text-align: left; font-weight: 400; }
 thead th { font-weight: 600; border-bottom-width: 2px; }
+.spread { color: var(--dim); font-size: 0.8rem; line-height: 1.2; }
 td small { color: var(--dim); display: inline-block; min-width: 3.5em; }
 .plots { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }

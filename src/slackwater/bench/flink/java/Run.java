@@ -5,11 +5,12 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * What the whole run shares, all of it in one JVM: when streams start, the tick that wakes their
- * readers, the count of events, and the lines that tell the benchmark about results.
+ * readers, the counts of events, and the lines that tell the benchmark about results.
  */
 final class Run {
     static final long NOT_YET = Long.MIN_VALUE;
     static final LongAdder EVENTS = new LongAdder();
+    static final LongAdder LATE = new LongAdder();
 
     private static CountDownLatch readers;
     private static volatile long startMillis = NOT_YET;

@@ -12,11 +12,14 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.DataStreamUtils;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
 import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import org.apache.flink.util.Collector;
+import org.apache.flink.util.OutputTag;
 
 /**
  * The Yahoo Streaming Benchmark on Flink, at its best: all queries in one job of an embedded
@@ -86,19 +89,29 @@ public final class YsbJob {
                                     return event;
                                 })
                         .returns(events);
+        OutputTag<AdEvent> late = new OutputTag<>("late", events);
         // One task holds all keys of a query, so no exchange is needed between it and its windows.
-        DataStreamUtils.reinterpretAsKeyedStream(views, event -> event.campaign, Types.INT)
-                .window(
-                        TumblingEventTimeWindows.of(
-                                Duration.ofMillis(spec.get("window_ms").asLong()),
-                                Duration.ofMillis(its.get("offset_ms").asLong())))
-                .aggregate(
-                        new Count(),
-                        new Label(),
-                        PrimitiveArrayTypeInfo.LONG_PRIMITIVE_ARRAY_TYPE_INFO,
-                        PrimitiveArrayTypeInfo.LONG_PRIMITIVE_ARRAY_TYPE_INFO,
-                        TypeInformation.of(WindowCount.class))
-                .sinkTo(new TimedSink(query));
+        SingleOutputStreamOperator<WindowCount> counts =
+                DataStreamUtils.reinterpretAsKeyedStream(views, event -> event.campaign, Types.INT)
+                        .window(
+                                TumblingEventTimeWindows.of(
+                                        Duration.ofMillis(spec.get("window_ms").asLong()),
+                                        Duration.ofMillis(its.get("offset_ms").asLong())))
+                        .sideOutputLateData(late)
+                        .aggregate(
+                                new Count(),
+                                new Label(),
+                                PrimitiveArrayTypeInfo.LONG_PRIMITIVE_ARRAY_TYPE_INFO,
+                                PrimitiveArrayTypeInfo.LONG_PRIMITIVE_ARRAY_TYPE_INFO,
+                                TypeInformation.of(WindowCount.class));
+        counts.sinkTo(new TimedSink(query));
+        counts.getSideOutput(late).filter(event -> countLate()).sinkTo(new DiscardingSink<>());
+    }
+
+    /** Counts an event that came too late for its window, and lets it go. */
+    private static boolean countLate() {
+        Run.LATE.increment();
+        return false;
     }
 
     private static int[] campaignOfEachAd() {
@@ -127,12 +140,13 @@ public final class YsbJob {
         }
     }
 
-    /** Tells once a second how many events were read, and ends a run whose job has failed. */
+    /** Tells once a second how many events were read and how many were late, and ends a run whose job has failed. */
     private static void watch(JobClient job) {
         try {
             while (true) {
                 Run.tell(
                         "{\"events\": " + Run.EVENTS.sum()
+                                + ", \"late\": " + Run.LATE.sum()
                                 + ", \"at_ms\": " + System.currentTimeMillis() + "}");
                 Thread.sleep(1_000);
                 if (job.getJobStatus().get() == JobStatus.FAILED) {
