@@ -75,11 +75,14 @@ def test_options_reach_the_benchmark(
     assert [it["policy"] for it in json.loads(out.read_text())] == ["deadline", "default", "stock"]
 
 
-def test_a_load_takes_the_place_of_a_rate(invoke: Invoke, asked: list[BenchOptions]) -> None:
-    result = invoke("bench", "nyt", "--policies", "fcfs,default", "--load", 0.9, "--data", "trips")
+def test_a_load_takes_the_place_of_a_rate(
+    invoke: Invoke, asked: list[BenchOptions], tmp_path: Path
+) -> None:
+    result = invoke("bench", "nyt", "--policies", "fcfs,default", "--load", 0.9, "--data", tmp_path)
     assert result.exit_code == 0, result.output
+    data = str(tmp_path)
     assert asked == [
-        BenchOptions(workload="nyt", policies=("fcfs", "default"), load=0.9, data="trips")
+        BenchOptions(workload="nyt", policies=("fcfs", "default"), load=0.9, data=data)
     ]
 
 
@@ -127,7 +130,8 @@ def test_a_chart_is_drawn_from_every_single_latency(
         ("nexmark", "workload='nexmark'"),
         ("ysb --warmup 1", "warmup=1.0"),
         ("ysb --rate 100 --load 0.9", "rate and load exclude each other"),
-        ("ysb --data trips", "data='trips'"),
+        ("ysb --data .", "data='.'"),
+        ("nyt --data nowhere", "nowhere cannot be read"),
         ("ysb --repeat 0", "repeat=0"),
         ("ysb --delay never", "uniform"),
         ("ysb --json /nowhere/out.json", "its directory does not exist"),
