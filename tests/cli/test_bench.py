@@ -138,7 +138,7 @@ def test_where_flink_is_not_installed_it_is_skipped_with_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("ysb --policy fastest", "deadline, fcfs, round_robin, default, stock"),
+        ("ysb --policy fastest", "default, stock, flink, flink_durable"),
         ("ysb --policy ,", "name at least one"),
         ("nexmark", "workload='nexmark'"),
         ("ysb --warmup 1", "warmup=1.0"),
