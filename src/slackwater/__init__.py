@@ -32,6 +32,8 @@ from slackwater.spark.sinks.memory import memory
 from slackwater.spark.sinks.parquet import parquet
 from slackwater.spark.sources.files import files
 from slackwater.spark.sources.generator import generator
+from slackwater.spark.sources.lrb import lrb
+from slackwater.spark.sources.nyt import nyt
 from slackwater.spark.sources.streaming import read_stream
 from slackwater.spark.sources.ysb import ysb, ysb_ads
 
@@ -54,10 +56,12 @@ __all__ = [
     "highest_rate",
     "klink",
     "klink_no_memory",
+    "lrb",
     "max",
     "mean",
     "memory",
     "min",
+    "nyt",
     "parquet",
     "punctuated",
     "read_stream",

@@ -5,19 +5,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import slackwater as sw
 from slackwater.bench import ysb
-from slackwater.bench.options import BenchOptions
 from slackwater.bench.stock import (
     batch_end_ms,
     batches,
     better,
-    counted_views,
     emitted,
     moment_ms,
     start,
 )
 from slackwater.bench.ticks import TickStream
+from slackwater.bench.ysb import Ysb
 
 START_MS = 1_700_000_000_000
 
@@ -63,7 +61,6 @@ def test_the_better_trigger_is_the_faster_one_that_fired_at_all() -> None:
 def test_each_batch_emits_just_the_windows_that_its_watermark_has_passed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    options = BenchOptions(policies=("stock",), queries=2)
     source = ysb.events(rate=200, delay="uniform", seed=1, query=1, start_ms=START_MS)
     stream = TickStream(spark, source, query=1)
     seen: dict[int, dict[int, int]] = defaultdict(dict)
@@ -72,7 +69,10 @@ def test_each_batch_emits_just_the_windows_that_its_watermark_has_passed(
         sums = rows.groupBy("window.end").sum("count").collect()
         seen[batch_id] = {int(end.timestamp() * 1_000): views for end, views in sums}
 
-    frame = counted_views(stream.frame(), sw.ysb_ads(spark), options, 1, source)
+    [grid] = Ysb().grids("spread", 1)
+    frame = Ysb().streaming_frame(
+        {"events": stream.frame()}, stream.lag_ms, grids=[grid], variant=0
+    )
     query = start(frame.writeStream.foreachBatch(note), "0 seconds", tmp_path / "checkpoint")
     stream.begin(START_MS)
     try:
@@ -82,7 +82,6 @@ def test_each_batch_emits_just_the_windows_that_its_watermark_has_passed(
         reports = query.recentProgress
     finally:
         query.stop()
-    grid = ysb.windows(options.phase).grid(1)
     ends = [grid.next_end(START_MS + back * 3_000) for back in range(-1, 6)]
     expected: dict[int, set[int]] = defaultdict(set)
     for end_ms, out_ms in emitted(reports, ends).items():

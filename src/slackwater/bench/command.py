@@ -7,52 +7,104 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from slackwater.bench.calibration import Calibration
 from slackwater.bench.due import Span
 from slackwater.bench.meter import TreeMeter
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.provenance import provenance
+from slackwater.bench.repeats import summary
 from slackwater.bench.stock import better
-from slackwater.bench.worker import Task, tasks_of
+from slackwater.bench.worker import CALIBRATION, Task, tasks_of
 from slackwater.errors import SlackwaterError
 
 Progress = Callable[[str, float], None]
 
 
 def run_bench(options: BenchOptions, progress: Progress | None = None) -> list[dict[str, Any]]:
-    """Measure every policy asked for; return one result each, in the order asked.
+    """Measure every policy asked for, with every seed; return one result each, policy by policy.
 
+    With a load to reach, what steps cost is measured first, and the rate follows for all policies.
     `progress` is told what is being done, and which share of all there is to do has been done.
     """
     tell: Progress = progress or (lambda text, share: None)
-    plan = tasks_of(options)
-    total = sum(len(tasks) for tasks in plan)
-    results: list[dict[str, Any]] = []
+    total = run_count(options)
     done = 0
-    for tasks in plan:
+
+    def follow(task: Task) -> Progress:
+        before = done / total
+        return lambda text, share: tell(f"{task.label}: {text}", before + share / total)
+
+    calibration = own_step_ms = None
+    if options.load is not None:
+        task = Task(options, CALIBRATION)
+        calibration = run_calibration(task, follow(task))
+        done += 1
+        rate = calibration.rate_for(options.load, options.queries, options.distinct)
+        options = replace(options, rate=float(f"{rate:.4g}"))
+        own_step_ms = tuple(calibration.own_step_ms(options.rate, options.distinct))
+    results: list[dict[str, Any]] = []
+    for tasks in tasks_of(options, own_step_ms):
         tried = []
         for task in tasks:
-            before = done / total
-
-            def tell_share(
-                text: str, share: float, task: Task = task, before: float = before
-            ) -> None:
-                tell(f"{task.label}: {text}", before + share / total)
-
-            tried.append(run_task(task, tell_share))
+            tried.append(run_task(task, follow(task)))
             done += 1
         results.append(better(tried))
+        results.sort(key=lambda it: (options.policies.index(it["policy"]), it["seed"]))
         if options.json is not None:
-            write_json(options.json, results)  # after each, so that little is lost if one fails
+            # After each, so that little is lost if one fails.
+            write_json(options.json, results, calibration)
     tell("done", 1.0)
     return results
 
 
+def run_count(options: BenchOptions) -> int:
+    """Count the processes that a benchmark takes."""
+    return sum(len(tasks) for tasks in tasks_of(options)) + (options.load is not None)
+
+
 def run_task(task: Task, progress: Progress) -> dict[str, Any]:
     """Have one worker measure, and add what it used of the machine."""
+    outcome, meter = _run_worker(task, progress)
+    span = Span(outcome["first_ms"], outcome["until_ms"])
+    result: dict[str, Any] = outcome["result"] | meter.usage(span) | provenance()
+    if task.options.profile:
+        result["samples"] = meter.samples(span)
+    return result
+
+
+def run_calibration(task: Task, progress: Progress) -> Calibration:
+    """Have one worker find out what steps cost."""
+    outcome, _ = _run_worker(task, progress)
+    return Calibration.from_dict(outcome["result"])
+
+
+def write_json(
+    path: str | Path,
+    results: Sequence[dict[str, Any]],
+    calibration: Calibration | None = None,
+) -> None:
+    """Write results as a JSON list; as an object where there is more to tell than results.
+
+    Then it holds `results`, a `summary` of each policy over its seeds, and the `calibration`.
+    """
+    content: Any = list(results)
+    repeated = len({result["seed"] for result in results}) > 1
+    if repeated or calibration is not None:
+        content = {
+            "results": content,
+            "summary": summary(results) if repeated else None,
+            "calibration": None if calibration is None else calibration.to_dict(),
+        }
+    Path(path).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _run_worker(task: Task, progress: Progress) -> tuple[dict[str, Any], TreeMeter]:
     with tempfile.TemporaryDirectory(
         prefix="slackwater-bench-", dir=task.options.directory, ignore_cleanup_errors=True
     ) as directory:
@@ -82,15 +134,10 @@ def run_task(task: Task, progress: Progress) -> dict[str, Any]:
                 f"the benchmark of {task.label} failed (exit code {worker.returncode}); "
                 f"the end of its log:\n{tail}"
             )
-        outcome = json.loads(result_file.read_text())
-        usage = meter.usage(Span(outcome["first_ms"], outcome["until_ms"]))
-        result: dict[str, Any] = outcome["result"] | usage
-        return result
-
-
-def write_json(path: str | Path, results: Sequence[dict[str, Any]]) -> None:
-    """Write results as a JSON list, one object for each policy."""
-    Path(path).write_text(json.dumps(list(results), indent=2) + "\n")
+        outcome: dict[str, Any] = json.loads(result_file.read_text())
+        if "error" in outcome:
+            raise SlackwaterError(f"{task.label}: {outcome['error']}")
+        return outcome, meter
 
 
 def _follow(worker: subprocess.Popen[str], progress: Progress) -> None:

@@ -43,6 +43,9 @@ FURTHER_FIELDS: Final = (
     "warmup",
     "distinct",
     "phase",
+    "start",
+    "load",
+    "data",
     "durable",
     "sink",
     "trigger",
@@ -50,8 +53,11 @@ FURTHER_FIELDS: Final = (
     "decide_mean_ms",
     "decide_p99_ms",
     "late_rows",
+    "slowdown_mean",
+    "slowdown_p50",
+    "slowdown_p99",
 )
-PROFILE_FIELDS: Final = ("latencies_ms", "propagations_ms")
+PROFILE_FIELDS: Final = ("latencies_ms", "propagations_ms", "slowdowns", "windows")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ class Measured:
     """Hold what was seen of one policy within the span that counts.
 
     `due` maps each window that was due to the arrival of its closing watermark, `out` those that
-    fired to the moment their on-time result was committed. What does not apply is None.
+    fired to the moment their on-time result was committed. `own_step_ms` maps each query to how
+    long a step for it alone takes. What does not apply is None.
     """
 
     span: Span
@@ -72,6 +79,7 @@ class Measured:
     decide_ms: Sequence[float] | None = None
     times: Mapping[str, float] | None = None
     trigger: str | None = None
+    own_step_ms: Mapping[str, float] | None = None
 
 
 def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any]:
@@ -79,6 +87,9 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
     fired = [key for key in seen.due if key in seen.out]
     latencies = [seen.out[key] - key[1] for key in fired]
     propagations = [seen.out[key] - seen.due[key] for key in fired]
+    slowdowns = []
+    if seen.own_step_ms is not None:
+        slowdowns = [(seen.out[key] - seen.due[key]) / seen.own_step_ms[key[0]] for key in fired]
     decide_ms = seen.decide_ms
     result: dict[str, Any] = {
         "policy": policy,
@@ -111,6 +122,9 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
         "warmup": options.warmup,
         "distinct": options.distinct,
         "phase": options.phase,
+        "start": options.start,
+        "load": options.load,
+        "data": options.data,
         "durable": options.durable,
         "sink": options.sink,
         "trigger": seen.trigger,
@@ -118,10 +132,19 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
         "decide_mean_ms": _mean(decide_ms or ()),
         "decide_p99_ms": _percentile(decide_ms or (), 99),
         "late_rows": seen.late_rows,
+        "slowdown_mean": _mean(slowdowns),
+        "slowdown_p50": _percentile(slowdowns, 50),
+        "slowdown_p99": _percentile(slowdowns, 99),
     }
     if options.profile:
         result["latencies_ms"] = [round(value, 2) for value in latencies]
         result["propagations_ms"] = [round(value, 2) for value in propagations]
+        result["slowdowns"] = [round(value, 2) for value in slowdowns]
+        due_ms = [seen.due[key] for key in fired]
+        result["windows"] = sorted(
+            [round(value, 2) for value in window]
+            for window in zip(due_ms, latencies, propagations, strict=True)
+        )
     return result
 
 

@@ -55,6 +55,14 @@ class TreeMeter:
         """Say what the tree used within a span, of all cores and of memory."""
         return usage_of(self._samples, span, psutil.cpu_count() or 1)
 
+    def samples(self, span: Span) -> list[list[float]]:
+        """List what was seen within a span: the moment, CPU seconds so far, megabytes held."""
+        return [
+            [round(it.moment_ms), round(it.cpu_s, 2), round(it.resident_bytes / _MB, 1)]
+            for it in self._samples
+            if it.moment_ms in span
+        ]
+
     def _watch(self) -> None:
         while not self._stop.is_set():
             try:

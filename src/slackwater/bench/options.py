@@ -12,35 +12,47 @@ from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
 
 STOCK: Final = "stock"
-WORKLOADS: Final = ("ysb",)
+FLINK: Final = "flink"
+FLINK_DURABLE: Final = "flink_durable"  # with checkpoints
+PEERS: Final = (STOCK, FLINK, FLINK_DURABLE)
+WORKLOADS: Final = ("ysb", "lrb", "nyt")
 LEAST_WARMUP_S: Final = 10.0
-LEAST_RATE: Final = 10.0  # below, a window might hold no view, and could not be due
+LEAST_RATE: Final = 10.0  # below, a window might hold no row, and could not be due
+MOST_LOAD: Final = 4.0
 
 
 @dataclass(frozen=True)
 class BenchOptions:
     """Describe a comparison: the same events for each policy, one after the other.
 
-    `rate` is records a second of each query. `warmup` seconds run first and are left out of the
-    figures. `distinct` is how many different pipelines the queries are made from. With `phase`
-    "aligned" all windows close at the same instants. `durable=False` does not wait for the disk.
-    `directory` takes journals, results and checkpoints (None: the system's temporary directory).
-    `json` is where to write the results, `profile` keeps every single latency in them.
+    `rate` is records a second of each query; with `load`, it is found by measuring what steps
+    cost, so that a pass over every query in each of its windows takes that share of all slots'
+    time. `warmup` seconds run first and are left out of the figures. `distinct` is how many
+    different pipelines the queries are made from. With `phase` "aligned" all windows close at the
+    same instants. With `start` "random" the inputs start one by one, at moments drawn from the
+    seed. `repeat` runs everything again with the following seeds. `durable=False` does not wait for
+    the disk. `data` is a directory of real trips for the workload nyt. `directory` takes journals,
+    results and checkpoints (None: the system's temporary directory). `json` is where to write the
+    results; `profile` keeps every single window in them, and the machine's use over time.
     """
 
     workload: str = "ysb"
     policies: tuple[str, ...] = ("deadline",)
     queries: int = 20
     rate: float = 1_000.0
+    load: float | None = None
     seconds: float = 60.0
     warmup: float = 20.0  # forty different templates keep the JIT compiler busy for that long
     delay: str = "none"
     seed: int = 7
     distinct: int = 1
     phase: Literal["spread", "aligned"] = "spread"
+    start: Literal["together", "random"] = "together"
+    repeat: int = 1
     durable: bool = True
     sink: Literal["parquet", "memory"] = "parquet"
     slots: int | None = None
+    data: str | None = None
     directory: str | None = None
     json: str | None = None
     profile: bool = False
@@ -50,10 +62,16 @@ class BenchOptions:
         object.__setattr__(self, "policies", tuple(self.policies))
         _require(len(self.policies) > 0, "policies", self.policies, "name at least one")
         for policy in self.policies:
-            _one_of("policies", policy, (*POLICIES, STOCK))
+            _one_of("policies", policy, (*POLICIES, *PEERS))
             _require(self.policies.count(policy) == 1, "policies", policy, "name each once")
+            if policy in (FLINK, FLINK_DURABLE):
+                wanted = f"another policy: {policy} is written for the workload ysb alone"
+                _require(self.workload == "ysb", "policies", policy, wanted)
         _require(self.queries >= 1, "queries", self.queries, "one or more")
         _number("rate", self.rate, LEAST_RATE, "records a second of each query")
+        if self.load is not None:
+            _number("load", self.load, 0.01, "a share of all slots' time")
+            _require(self.load <= MOST_LOAD, "load", self.load, f"{MOST_LOAD:g} at most")
         _number("seconds", self.seconds, 1.0, "seconds to measure")
         _number("warmup", self.warmup, LEAST_WARMUP_S, "seconds to leave out")
         _one_of("delay", self.delay, tuple(NAMED_DELAYS))
@@ -64,6 +82,9 @@ class BenchOptions:
             f"one or more, and no more than there are queries ({self.queries})",
         )
         _one_of("phase", self.phase, ("spread", "aligned"))
+        _one_of("start", self.start, ("together", "random"))
+        _require(self.repeat >= 1, "repeat", self.repeat, "one or more")
+        _require(self.data is None or self.workload == "nyt", "data", self.data, "it to nyt alone")
         _one_of("sink", self.sink, ("parquet", "memory"))
         _require(self.slots is None or self.slots >= 1, "slots", self.slots, "one or more, or none")
 
@@ -80,6 +101,15 @@ class BenchOptions:
         True
         """
         return cls(**values)
+
+
+def variant_text(policy: str, variant: str) -> str:
+    """Say with which setting a peer was run, of those that it is tried with.
+
+    >>> variant_text("stock", "3 seconds"), variant_text("flink", "watermarks every 50 ms")
+    ('trigger 3 seconds', 'watermarks every 50 ms')
+    """
+    return f"trigger {variant}" if policy == STOCK else variant
 
 
 def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 import slackwater as sw
-from slackwater.bench import ysb
-from slackwater.bench.due import Span, WindowKey, due_ends
+from slackwater.bench.due import Span, WindowKey
 from slackwater.bench.figures import Measured, figures, mean_times
+from slackwater.bench.inputs import (
+    QueryInputs,
+    by_query,
+    due_windows,
+    inputs_of,
+    query_name,
+    workload_of,
+)
 from slackwater.bench.options import BenchOptions
 from slackwater.runtime.clock import Clock, SystemClock
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.policies import policy_named
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy
 from slackwater.spark.sinks.base import Sink
-from slackwater.spark.sources.generator import Generator
 
 Progress = Callable[[str, float], None]
 
@@ -136,8 +142,12 @@ def run_ours(
     *,
     progress: Progress = lambda text, share: None,
     clock: Clock | None = None,
+    own_step_ms: Sequence[float] | None = None,
 ) -> tuple[dict[str, Any], Span]:
-    """Measure one policy; return its results, and the span of time that they are about."""
+    """Measure one policy; return its results, and the span of time that they are about.
+
+    `own_step_ms` tells, where it is known, how long a step takes for each of the pipelines.
+    """
     clock = clock or SystemClock()
     counted = CountedPolicy(policy_named(policy))
     sink = sw.memory() if options.sink == "memory" else sw.parquet(directory / "out")
@@ -151,13 +161,13 @@ def run_ours(
     ) as runtime:
         # Streams start when all queries are deployed and planned, or there would be a backlog to
         # begin with.
-        planning_ms = 3_000 + 700 * options.distinct
+        planning_ms = 3_000 + 700 * options.distinct * len(inputs_of(options, 0)[0])
         start_ms = int(clock.now_ms() + planning_ms + 5 * options.queries)
-        sources = _deploy(spark, options, runtime, sink, start_ms)
+        inputs = _deploy(spark, options, runtime, sink, start_ms)
         runtime.warm()
         first_ms = max(clock.now_ms(), start_ms) + options.warmup * 1_000
         span = Span(first_ms, first_ms + options.seconds * 1_000)
-        due = due_windows(spark, options, sources, span)
+        due = due_windows(spark, options, inputs, span)
         collector = Collector(due, span)
         runtime.observe(collector)
         conductor = Conductor(runtime, counted, clock, collector, span, progress)
@@ -172,50 +182,21 @@ def run_ours(
             late_rows=conductor.late_rows,
             decide_ms=conductor.decide_ms,
             times=mean_times(collector.steps),
+            own_step_ms=by_query(options, own_step_ms),
         )
     return figures(options, policy, seen), span
 
 
-def query_name(number: int) -> str:
-    """Name a query of the benchmark."""
-    return f"ysb-{number:04d}"
-
-
-def due_windows(
-    spark: SparkSession, options: BenchOptions, sources: list[Generator], span: Span
-) -> dict[WindowKey, float]:
-    """Find the windows of all queries that are due within a span, and when each becomes so."""
-    due: dict[WindowKey, float] = {}
-    for number, source in enumerate(sources):
-        reader = source.open(spark)
-        grid = ysb.windows(options.phase).grid(number)
-
-        def swept_at(end_ms: int, reader: Any = reader) -> float:
-            return float(reader.sweep_arrival_ms(end_ms))
-
-        for end_ms, swept_ms in due_ends(grid, swept_at, span):
-            due[query_name(number), end_ms] = swept_ms
-    return due
-
-
 def _deploy(
     spark: SparkSession, options: BenchOptions, runtime: sw.Runtime, sink: Sink, start_ms: int
-) -> list[Generator]:
-    """Deploy all queries, dealing the templates out in turn; return their sources."""
-    ads = sw.ysb_ads(spark)
+) -> list[QueryInputs]:
+    """Deploy all queries, dealing the templates out in turn; return their inputs."""
+    workload = workload_of(options)
     apps = [
-        ysb.views_app(ads, sink, phase=options.phase, variant=variant)
+        workload.app(spark, sink, phase=options.phase, variant=variant)
         for variant in range(options.distinct)
     ]
-    sources = []
-    for number in range(options.queries):
-        source = ysb.events(
-            rate=options.rate,
-            delay=options.delay,
-            seed=options.seed,
-            query=number,
-            start_ms=start_ms,
-        )
-        runtime.deploy(apps[number % len(apps)], query_name(number), events=source)
-        sources.append(source)
-    return sources
+    inputs = inputs_of(options, start_ms)
+    for number, sources in enumerate(inputs):
+        runtime.deploy(apps[number % len(apps)], query_name(number), reset=False, **sources)
+    return inputs

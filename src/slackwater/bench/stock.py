@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-import slackwater as sw
-from slackwater.bench import ysb
 from slackwater.bench.due import Span, WindowKey
 from slackwater.bench.figures import Measured, figures
+from slackwater.bench.inputs import (
+    by_query,
+    due_windows,
+    inputs_of,
+    query_name,
+    start_after_ms,
+    workload_of,
+)
 from slackwater.bench.options import STOCK, BenchOptions
-from slackwater.bench.ours import DRAIN_MS, Progress, due_windows, query_name
+from slackwater.bench.ours import DRAIN_MS, Progress
 from slackwater.bench.ticks import Feeder, TickStream
 from slackwater.errors import SlackwaterError
-from slackwater.spark.sources.generator import Generator
 
-TRIGGERS: Final = ("0 seconds", ysb.WINDOW)
 SETTINGS: Final = {
     "spark_driver_extraJavaOptions": "-Xss4m",  # many streaming threads overflow a smaller stack
     "spark_scheduler_mode": "FAIR",
@@ -38,6 +42,11 @@ SETTINGS: Final = {
 _LOOK_S: Final = 0.25
 
 
+def triggers(options: BenchOptions) -> tuple[str, str]:
+    """List the triggers to try: as soon as can be, and once for each result."""
+    return "0 seconds", f"{workload_of(options).slide_ms / 1_000:g} seconds"
+
+
 def run_stock(
     spark: SparkSession,
     options: BenchOptions,
@@ -45,49 +54,44 @@ def run_stock(
     directory: Path,
     *,
     progress: Progress = lambda text, share: None,
+    own_step_ms: Sequence[float] | None = None,
 ) -> tuple[dict[str, Any], Span]:
     """Measure one trigger; return its results, and the span of time that they are about."""
-    ads = sw.ysb_ads(spark)
-    sources = _sources(options, start_ms=0)
-    streams = [TickStream(spark, source, number) for number, source in enumerate(sources)]
+    workload = workload_of(options)
+    inputs = [
+        {name: TickStream(spark, source, number) for name, source in sources.items()}
+        for number, sources in enumerate(inputs_of(options, start_ms=0))
+    ]
+    streams = [stream for streams in inputs for stream in streams.values()]
     queries: list[StreamingQuery] = []
     try:
-        for number, stream in enumerate(streams):
+        for number, named in enumerate(inputs):
             progress("starting queries", 0.0)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", query_name(number))
-            frame = counted_views(stream.frame(), ads, options, number, sources[number])
+            frame = workload.streaming_frame(
+                {name: stream.frame() for name, stream in named.items()},
+                max(stream.lag_ms for stream in named.values()),
+                grids=workload.grids(options.phase, number),
+                variant=number % options.distinct,
+            )
             writer = frame.writeStream.format("noop")
             queries.append(start(writer, trigger, directory / query_name(number)))
         start_ms = int(time.time() * 1_000)
-        for stream in streams:
-            stream.begin(start_ms)
+        for number, named in enumerate(inputs):
+            for stream in named.values():
+                stream.begin(start_ms + start_after_ms(options, number))
         first_ms = start_ms + options.warmup * 1_000
         span = Span(first_ms, first_ms + options.seconds * 1_000)
-        due = due_windows(spark, options, _sources(options, start_ms), span)
+        due = due_windows(spark, options, inputs_of(options, start_ms), span)
         with Feeder(streams) as feeder:
             _wait(queries, feeder, due, span, progress)
         progresses = [query.recentProgress for query in queries]
     finally:
         for query in queries:
             query.stop()
-    seen = _measured(span, due, streams, progresses, trigger)
+    seen = _measured(span, due, [list(named.values()) for named in inputs], progresses, trigger)
+    seen = replace(seen, own_step_ms=by_query(options, own_step_ms))
     return figures(options, STOCK, seen), span
-
-
-def counted_views(
-    events: DataFrame, ads: DataFrame, options: BenchOptions, number: int, source: Generator
-) -> DataFrame:
-    """Write the benchmark's query as Structured Streaming has it."""
-    grid = ysb.windows(options.phase).grid(number)
-    views = ysb.viewed_campaigns(events, ads, number % options.distinct)
-    window = F.window(
-        source.event_time, ysb.WINDOW, startTime=f"{grid.offset_ms % grid.slide_ms} milliseconds"
-    )
-    return (
-        views.withWatermark(source.event_time, f"{source.watermark_lag_ms} milliseconds")
-        .groupBy(window, "campaign_id")
-        .count()
-    )
 
 
 def start(writer: DataStreamWriter, trigger: str, checkpoint: Path) -> StreamingQuery:
@@ -145,19 +149,6 @@ def better(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _sources(options: BenchOptions, start_ms: int) -> list[Generator]:
-    return [
-        ysb.events(
-            rate=options.rate,
-            delay=options.delay,
-            seed=options.seed,
-            query=number,
-            start_ms=start_ms,
-        )
-        for number in range(options.queries)
-    ]
-
-
 def _wait(
     queries: Sequence[StreamingQuery],
     feeder: Feeder,
@@ -191,22 +182,22 @@ def _passed(query: StreamingQuery, end_ms: int) -> bool:
 def _measured(
     span: Span,
     due: Mapping[WindowKey, float],
-    streams: Sequence[TickStream],
+    inputs: Sequence[Sequence[TickStream]],
     progresses: Sequence[Sequence[Mapping[str, Any]]],
     trigger: str,
 ) -> Measured:
     out: dict[WindowKey, float] = {}
     events = steps = 0
-    for number, (stream, reports) in enumerate(zip(streams, progresses, strict=True)):
+    for number, (streams, reports) in enumerate(zip(inputs, progresses, strict=True)):
         name = query_name(number)
         ends = [end_ms for query, end_ms in due if query == name]
         out |= {(name, end_ms): at_ms for end_ms, at_ms in emitted(reports, ends).items()}
         for batch in batches(reports):
             if batch_end_ms(batch) in span:
                 steps += 1
-                [source] = batch["sources"]
-                events += stream.records_until(source["endOffset"])
-                events -= stream.records_until(source["startOffset"])
+                for stream, source in zip(streams, batch["sources"], strict=True):
+                    events += stream.records_until(source["endOffset"])
+                    events -= stream.records_until(source["startOffset"])
     return Measured(
         span=span,
         due=due,

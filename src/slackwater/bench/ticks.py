@@ -41,6 +41,11 @@ class TickStream:
         self._reader = source.open(spark)
         self.untils: list[int] = []
 
+    @property
+    def lag_ms(self) -> int:
+        """Return how far the source's watermarks trail."""
+        return self._source.watermark_lag_ms
+
     def frame(self) -> DataFrame:
         """Return the streaming DataFrame of the records."""
         ticks = DataFrame(self._memory.toDF(), self._spark)

@@ -9,65 +9,112 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import slackwater as sw
-from slackwater.bench.options import STOCK, BenchOptions
+from slackwater.bench.calibrating import calibrate
+from slackwater.bench.flink.running import INTERVALS_MS, run_flink
+from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
-from slackwater.bench.stock import SETTINGS, TRIGGERS, run_stock
+from slackwater.bench.stock import SETTINGS, run_stock, triggers
+from slackwater.errors import SlackwaterError
 
 DRIVER_MEMORY = "2g"
+CALIBRATION: Final = "calibration"  # in place of a policy: measure what steps cost
 
 
 @dataclass(frozen=True)
 class Task:
-    """Name what one worker measures; `trigger` only for Structured Streaming."""
+    """Name what one worker measures.
+
+    `trigger` is the setting of a peer with several. `own_step_ms` is how long a step takes for each
+    of the pipelines, where that has been measured.
+    """
 
     options: BenchOptions
     policy: str
     trigger: str | None = None
+    own_step_ms: tuple[float, ...] | None = None
 
     @property
     def label(self) -> str:
         """Say it in a word or two."""
-        return self.policy if self.trigger is None else f"{self.policy}, trigger {self.trigger}"
+        words = [self.policy]
+        if self.trigger is not None:
+            words.append(variant_text(self.policy, self.trigger))
+        if self.options.repeat > 1 and self.policy != CALIBRATION:
+            words.append(f"seed {self.options.seed}")
+        return ", ".join(words)
 
     def to_json(self) -> str:
         """Write the task down for the worker."""
-        values = {"options": self.options.to_dict(), "policy": self.policy, "trigger": self.trigger}
-        return json.dumps(values)
+        return json.dumps({**asdict(self), "options": self.options.to_dict()})
 
     @classmethod
     def from_json(cls, text: str) -> Task:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        return cls(BenchOptions.from_dict(values["options"]), values["policy"], values["trigger"])
+        own_step_ms = values["own_step_ms"]
+        return cls(
+            options=BenchOptions.from_dict(values["options"]),
+            policy=values["policy"],
+            trigger=values["trigger"],
+            own_step_ms=None if own_step_ms is None else tuple(own_step_ms),
+        )
 
 
-def tasks_of(options: BenchOptions) -> list[list[Task]]:
-    """List what to measure for each policy: Structured Streaming is tried with each trigger."""
-    return [
-        [Task(options, policy, trigger) for trigger in TRIGGERS]
-        if policy == STOCK
-        else [Task(options, policy)]
-        for policy in options.policies
-    ]
+def tasks_of(
+    options: BenchOptions, own_step_ms: tuple[float, ...] | None = None
+) -> list[list[Task]]:
+    """List what to measure for each result: peers are tried with several settings.
+
+    Repeats follow each other as a whole, and each begins with another policy: so no policy is
+    always the one that finds the machine cool, or busy.
+    """
+    settings: dict[str, tuple[str, ...]] = {
+        STOCK: triggers(options),
+        FLINK: tuple(INTERVALS_MS),
+        FLINK_DURABLE: tuple(INTERVALS_MS),
+    }
+    groups = []
+    for turn in range(options.repeat):
+        seeded = replace(options, seed=options.seed + turn)
+        shift = turn % len(options.policies)
+        for policy in (*options.policies[shift:], *options.policies[:shift]):
+            tried = settings.get(policy, (None,))
+            groups.append([Task(seeded, policy, setting, own_step_ms) for setting in tried])
+    return groups
 
 
 def perform(task: Task, directory: Path) -> dict[str, Any]:
-    """Start Spark, measure, and return the result with the span of time it is about."""
+    """Start the engine, measure, and return the result with the span of time it is about."""
+    if task.policy in (FLINK, FLINK_DURABLE):
+        assert task.trigger is not None
+        result, span = run_flink(task.options, task.policy, task.trigger, directory, progress=_tell)
+        return {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
     settings = {"spark_driver_memory": DRIVER_MEMORY}
     _tell("starting Spark", 0.0)
     if task.trigger is not None:
-        spark = sw.session("local[*]", **settings, **SETTINGS)
-        result, span = run_stock(spark, task.options, task.trigger, directory, progress=_tell)
+        settings |= SETTINGS
+    spark = sw.session("local[*]", **settings)
+    options, own_step_ms = task.options, task.own_step_ms
+    if task.policy == CALIBRATION:
+        result = calibrate(spark, options, directory, progress=_tell).to_dict()
+        outcome: dict[str, Any] = {"result": result}
     else:
-        spark = sw.session("local[*]", **settings)
-        result, span = run_ours(spark, task.options, task.policy, directory, progress=_tell)
+        if task.trigger is not None:
+            result, span = run_stock(
+                spark, options, task.trigger, directory, progress=_tell, own_step_ms=own_step_ms
+            )
+        else:
+            result, span = run_ours(
+                spark, options, task.policy, directory, progress=_tell, own_step_ms=own_step_ms
+            )
+        outcome = {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
     spark.stop()
-    return {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
+    return outcome
 
 
 def _tell(text: str, share: float) -> None:
@@ -77,7 +124,11 @@ def _tell(text: str, share: float) -> None:
 def main(arguments: list[str]) -> None:
     """Do the task in the one file, and write what came of it to the other."""
     task_file, result_file = (Path(argument) for argument in arguments)
-    outcome = perform(Task.from_json(task_file.read_text()), result_file.parent)
+    task = Task.from_json(task_file.read_text())
+    try:
+        outcome = perform(task, result_file.parent)
+    except SlackwaterError as error:  # it says what to do: nobody needs to read a trace
+        outcome = {"error": str(error)}
     result_file.write_text(json.dumps(outcome))
 
 

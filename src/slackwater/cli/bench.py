@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from slackwater.bench.charts import latency_chart
 from slackwater.bench.command import Progress as Report
-from slackwater.bench.command import run_bench
-from slackwater.bench.options import STOCK, WORKLOADS, BenchOptions
-from slackwater.bench.table import results_table
-from slackwater.bench.worker import tasks_of
+from slackwater.bench.command import run_bench, run_count
+from slackwater.bench.flink.installation import MISSING, FlinkInstallation
+from slackwater.bench.options import FLINK, FLINK_DURABLE, PEERS, WORKLOADS, BenchOptions
+from slackwater.bench.table import results_table, summary_table
 from slackwater.cli.consoles import output, print_note, print_table
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import NAMED_DELAYS
@@ -32,12 +32,26 @@ def bench(
     policy: Annotated[
         str,
         typer.Option(
+            "--policy",
+            "--policies",
             help="What to compare, with commas between; the first is what others are compared "
-            f"with. Known: {', '.join((*POLICIES, STOCK))} (Structured Streaming)."
+            f"with. Known: {', '.join((*POLICIES, *PEERS))} (stock: Structured Streaming).",
         ),
     ] = ",".join(DEFAULTS["policies"]),
     queries: Annotated[int, typer.Option(help="Queries at once.")] = DEFAULTS["queries"],
-    rate: Annotated[float, typer.Option(help="Events a second of each.")] = DEFAULTS["rate"],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Events a second of each (default: {DEFAULTS['rate']:,.0f}).", show_default=False
+        ),
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            help="Find the rate at which a step for each query and window takes this share of all "
+            "slots' time, by measuring what steps cost."
+        ),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = DEFAULTS["seconds"],
     warmup: Annotated[
         float, typer.Option(help="Seconds before that, left out of the figures.")
@@ -53,6 +67,16 @@ def bench(
         Literal["spread", "aligned"],
         typer.Option(help="Whether all windows close at the same instants (aligned)."),
     ] = DEFAULTS["phase"],
+    start: Annotated[
+        Literal["together", "random"],
+        typer.Option(help="Whether inputs start at once, or at random in the first 20 s."),
+    ] = DEFAULTS["start"],
+    repeat: Annotated[
+        int, typer.Option(help="Run all so often, each time with the next seed.")
+    ] = DEFAULTS["repeat"],
+    data: Annotated[
+        Path | None, typer.Option(help="A directory of real trips (TLC Parquet files), for nyt.")
+    ] = None,
     slots: Annotated[
         int | None, typer.Option(help="Steps at once (default: Spark's parallelism).")
     ] = None,
@@ -66,43 +90,77 @@ def bench(
         Path | None, typer.Option(help="Where to keep state meanwhile (default: temporary).")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.")] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Keep every window and the machine's use over time in the results."
+        ),
+    ] = DEFAULTS["profile"],
     chart: Annotated[Path | None, typer.Option(help="Draw the latencies into this PNG.")] = None,
 ) -> None:
     """Measure the latency of window results under several policies, on the same events.
 
     Each policy gets a process of its own, one after the other, and takes the warm-up, the measured
     seconds, and some more for Spark to start. Structured Streaming (stock) is run with two
-    triggers, and its better result counts.
+    triggers, Flink with two watermark intervals, and their better result counts.
     """
     for file in (json, chart):
         if file is not None and not file.resolve().parent.is_dir():
             raise DescriptionError(f"{file} cannot be written: its directory does not exist")
+    if data is not None and not data.is_dir():
+        raise DescriptionError(f"{data} cannot be read: it is no directory of trips")
+    if rate is not None and load is not None:
+        raise DescriptionError("rate and load exclude each other: give one of them")
     options = BenchOptions(
         workload=workload,
-        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        policies=_installed(name.strip() for name in policy.split(",") if name.strip()),
         queries=queries,
-        rate=rate,
+        rate=DEFAULTS["rate"] if rate is None else rate,
+        load=load,
         seconds=seconds,
         warmup=warmup,
         delay=delay,
         seed=seed,
         distinct=distinct,
         phase=phase,
+        start=start,
+        repeat=repeat,
+        data=None if data is None else str(data),
         durable=durable,
         sink=sink,
         slots=slots,
         directory=None if directory is None else str(directory),
         json=None if json is None else str(json),
-        profile=chart is not None,
+        profile=profile or chart is not None,
     )
-    with _progress(output, len([task for tasks in tasks_of(options) for task in tasks])) as report:
+    with _progress(output, run_count(options)) as report:
         results = run_bench(options, report)
     print_table(results_table(results))
+    if repeat > 1:
+        print_table(summary_table(results))
     if json is not None:
         print_note(f"results: {json}")
     if chart is not None:
-        latency_chart({it["policy"]: it["latencies_ms"] for it in results}, chart)
+        latency_chart(_latencies(results), chart)
         print_note(f"chart: {chart}")
+
+
+def _installed(policies: Iterable[str]) -> tuple[str, ...]:
+    """Leave out, and say so, what this machine cannot run."""
+    asked = tuple(policies)
+    missing = [name for name in asked if name in (FLINK, FLINK_DURABLE)]
+    if not missing or FlinkInstallation.find() is not None:
+        return asked
+    print_note(f"{', '.join(missing)} skipped: {MISSING}")
+    return tuple(name for name in asked if name not in missing)
+
+
+def _latencies(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Put the latencies of each policy together, over all seeds."""
+    together: dict[str, list[float]] = {}
+    for result in results:
+        together.setdefault(result["policy"], []).extend(result["latencies_ms"])
+    return together
 
 
 @contextmanager

@@ -19,6 +19,7 @@ ENTRY_TYPE = (
     "struct<query:int,partition:int,first:bigint,until:bigint,"
     "salt:bigint,start_us:bigint,gap_us:double>"
 )
+RECORD_FIELDS = ("query", "partition", "n", "h", "u", "key", "arrival_us")
 SAMPLE_STEP = 16
 LOWER_HALF = 2**32 - 1
 UNIT = 2.0**-32
@@ -34,6 +35,7 @@ class RowShape:
     event_time: str
     keys: int
     skew: float
+    helpers: tuple[tuple[str, str], ...] = ()
 
     def expand(self, entries: DataFrame, step: int = 1) -> DataFrame:
         """Make the records of all entries, or those whose offset is a multiple of `step`."""
@@ -58,6 +60,8 @@ class RowShape:
             f"{_key_sql(h, self.keys, self.skew)} AS key",
             f"{arrival_us_sql(self.irregular)} AS arrival_us",
         )
+        for name, expression in self.helpers:
+            records = records.selectExpr("*", f"{expression} AS {_quoted(name)}")
         event_us = f"arrival_us - cast({self.delay.sql('u')} * 1000D AS bigint)"
         return records.selectExpr(
             *(f"{expression} AS {_quoted(name)}" for name, expression in self.columns),
@@ -77,7 +81,8 @@ def shape_schema(spark: SparkSession, shape: RowShape) -> StructType:
     try:
         fields = shape.expand(entries).schema.fields
     except (AnalysisException, ParseException) as error:
-        columns = ", ".join(f"{name}={expression!r}" for name, expression in shape.columns)
+        written = (*shape.helpers, *shape.columns)
+        columns = ", ".join(f"{name}={expression!r}" for name, expression in written)
         raise DescriptionError(
             f"columns({columns}) cannot be computed: write Spark SQL over n, h and key; "
             f"Spark says: {error}"

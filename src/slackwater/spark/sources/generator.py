@@ -16,7 +16,7 @@ from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import DelayDistribution, delay_named
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.spark.sources.base import SYSTEM_COLUMNS, SourceDescription
-from slackwater.spark.sources.generated_rows import RowShape, shape_schema
+from slackwater.spark.sources.generated_rows import RECORD_FIELDS, RowShape, shape_schema
 from slackwater.spark.sources.generator_reader import GeneratorReader
 
 Gap = Literal["constant", "gamma"]
@@ -47,6 +47,7 @@ class Generator(SourceDescription):
     watermark_period_ms: int
     watermark_lag_ms: int
     max_ahead_ms: int
+    helpers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 < self.rate <= 1e9, "rate", self.rate, "records a second, more than zero")
@@ -68,6 +69,9 @@ class Generator(SourceDescription):
         for name in names:
             _require(names.count(name) == 1, "columns", name, "each name once")
             _require(name not in SYSTEM_COLUMNS, "columns", name, "names without _sw_")
+        for name, _ in self.helpers:
+            taken = name in (*RECORD_FIELDS, *SYSTEM_COLUMNS)
+            _require(not taken, "helpers", name, "a name that no record has already")
 
     def open(self, spark: SparkSession) -> GeneratorReader:
         """Make the reader; a stream without `start_ms` starts now."""
@@ -84,6 +88,7 @@ class Generator(SourceDescription):
             event_time=self.event_time,
             keys=self.keys,
             skew=float(self.skew),
+            helpers=self.helpers,
         )
 
 
@@ -97,6 +102,7 @@ def generator(
     keys: int = 100,
     skew: float = 0.0,
     columns: Mapping[str, str] | None = None,
+    helpers: Mapping[str, str] | None = None,
     event_time: str = "event_time",
     start_ms: int | None = None,
     seconds: float | None = None,
@@ -112,6 +118,7 @@ def generator(
     partition), `h` (64 random bits, the upper half of which decide the delay) and `key` (0 to
     `keys` - 1, from the lower half of `h`; by Zipf's law with exponent `skew`). The types are those
     of the expressions. `xxhash64(h)` gives further random bits. Event time is added as a column.
+    `helpers` are named expressions that the columns use, each computed once, after those before it.
 
     `gap="gamma"` spaces records irregularly, by Gamma(2). `seconds` or `limit` end the stream.
     Watermarks are sent every `watermark_period`, `watermark_lag` behind (by default the delay
@@ -143,6 +150,7 @@ def generator(
         if watermark_lag is None
         else to_ms(watermark_lag, "watermark_lag", allow_zero=True),
         max_ahead_ms=to_ms(max_ahead, "max_ahead", allow_zero=True),
+        helpers=tuple((helpers or {}).items()),
     )
 
 

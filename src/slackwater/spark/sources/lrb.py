@@ -1,0 +1,111 @@
+"""Position reports of cars on expressways, after the Linear Road Benchmark.
+
+A. Arasu et al., "Linear Road: A Stream Data Management Benchmark", VLDB 2004. Every car reports
+each 30 s: where it is and how fast. Expressways have two directions, a hundred segments of a mile,
+three travel lanes, and lanes to enter (0) and to leave (4).
+
+The benchmark's own traffic comes from a simulator; here, report `i` of a car is a function of the
+car and of `i`, so that any range of reports can be made on its own. A car moves along a curve of
+place over time that is steep on the open road and flat in the last tenth of the expressway. So
+traffic there is both slower (20 mph against 60) and three times as dense, as it would be in a jam.
+Now and then two cars that drive in convoy collide, and stand at one place for ten minutes (twenty
+reports, where Linear Road asks for four to call it an accident).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from slackwater.errors import DescriptionError
+from slackwater.spark.sources.generated_rows import LOWER_HALF, UNIT
+from slackwater.spark.sources.generator import Generator, generator
+
+REPORT_S: Final = 30
+CARS_PER_EXPRESSWAY: Final = 10_000
+SEGMENTS: Final = 100
+FEET_PER_SEGMENT: Final = 5_280
+
+# The open road is nine tenths of the way and takes three quarters of the time.
+_OPEN_WAY, _OPEN_TIME = 0.9, 0.75
+_OPEN_MPH, _JAM_MPH = 60, 20
+# 60 mph are half a segment in 30 s, where 0.9 / 0.75 of a way is made in a unit of time.
+_STEP: Final = round(0.5 / SEGMENTS / (_OPEN_WAY / _OPEN_TIME), 12)
+# One pair in 256 collides: every 240 reports (two hours), for 20 of them.
+_PAIRS_PER_CONVOY, _BETWEEN, _STANDING = 256, 240, 20
+
+
+def lrb(*, rate: float = 1_000, cars: int | None = None, **settings: Any) -> Generator:
+    """Generate position reports of `cars` (by default as many as report each 30 s at that rate).
+
+    There is an expressway for every 10,000 cars. Streams with as many cars tell of the same
+    traffic, whatever their seeds: these decide how reports are delayed, and how far a speed is off.
+    All other settings are those of `generator`, except `keys`, `columns`,
+    `helpers` and `partitions`.
+    """
+    for taken in ("keys", "columns", "helpers", "partitions"):
+        if taken in settings:
+            raise DescriptionError(
+                f"lrb({taken}=...) is fixed by the benchmark: use generator() for other schemas"
+            )
+    cars = max(2, round(rate * REPORT_S)) if cars is None else cars
+    if not 2 <= cars < 2**31:
+        raise DescriptionError(f"cars={cars!r} cannot be: give two or more, below 2**31")
+    return generator(rate=rate, columns=_columns(cars), helpers=_helpers(cars), **settings)
+
+
+def _helpers(cars: int) -> Mapping[str, str]:
+    """Work out where a car is: record `n` is the report `n div cars` of car `n mod cars`."""
+    expressway, rest = _digit(f"(bits & {LOWER_HALF})", max(1, round(cars / CARS_PER_EXPRESSWAY)))
+    direction, rest = _digit(rest, 2)
+    lane, rest = _digit(rest, 3)
+    moving = _BETWEEN - _STANDING
+    return {
+        # Multiplied, not divided: Spark takes a quotient for nullable, and would test each event.
+        "report": f"cast((n + 0.5D) * {1 / cars!r}D AS bigint)",
+        "car": f"n - report * {cars}L",
+        "fate": "xxhash64(shiftright(car, 1), 1)",
+        "convoy": f"(fate & {_PAIRS_PER_CONVOY - 1}) = 0",
+        # A convoy is two cars with the same bits, and so with the same way.
+        "bits": "xxhash64(if(convoy, shiftright(car, 1), -1 - car))",
+        "expressway": f"cast({expressway} AS int)",
+        "direction": f"cast({direction} AS int)",
+        "lane": f"cast({lane} AS int) + 1",
+        "pace": f"0.8D + {rest} * {0.4 * UNIT!r}D",
+        # For a convoy, time stands still in the last reports of each round; rounds begin anywhere.
+        "since": f"report + shiftright(shiftrightunsigned(fate, 32) * {_BETWEEN}, 32)",
+        "round": f"cast((since + 0.5D) * {1 / _BETWEEN!r}D AS bigint)",
+        "within": f"since - round * {_BETWEEN}",
+        "standing": f"convoy AND within >= {moving}",
+        "moved": f"if(convoy, round * {moving} + if(standing, {moving}L, within), report)",
+        "step": f"pace * {_STEP!r}D",
+        "way": f"shiftrightunsigned(bits, 32) * {UNIT!r}D + moved * step",
+        "trip": "cast(way AS bigint)",
+        "time": "way - trip",
+        "is_open": f"time < {_OPEN_TIME!r}D",
+        "feet": f"cast({SEGMENTS * FEET_PER_SEGMENT}D * if(is_open, "
+        f"time * {_OPEN_WAY / _OPEN_TIME!r}D, "
+        f"1D - (1D - time) * {(1 - _OPEN_WAY) / (1 - _OPEN_TIME)!r}D) AS int)",
+        "position": f"if(direction = 0, feet, {SEGMENTS * FEET_PER_SEGMENT - 1} - feet)",
+    }
+
+
+def _columns(cars: int) -> Mapping[str, str]:
+    off_mph = f"((h & {LOWER_HALF}) * {10 * UNIT!r}D - 5D)"
+    return {
+        # A new trip is another vehicle: the car has left, and one like it comes.
+        "vehicle": f"car + trip * {cars}L",
+        "speed": "if(standing, 0, "
+        f"cast(pace * if(is_open, {_OPEN_MPH}D, {_JAM_MPH}D) + {off_mph} AS int))",
+        "expressway": "expressway",
+        "lane": "if(time < step, 0, if(time + step >= 1D, 4, lane))",
+        "direction": "direction",
+        "segment": f"cast((position + 0.5D) * {1 / FEET_PER_SEGMENT!r}D AS int)",
+        "position": "position",
+    }
+
+
+def _digit(bits: str, base: int) -> tuple[str, str]:
+    """Split a uniform 32-bit number into a uniform digit and the rest, uniform again."""
+    scaled = f"({bits} * {base}L)"
+    return f"shiftright({scaled}, 32)", f"({scaled} & {LOWER_HALF})"
