@@ -9,7 +9,7 @@ import pytest
 
 import slackwater as sw
 from slackwater.app.durations import to_ms
-from slackwater.app.stream import leaves
+from slackwater.app.nodes import leaves
 from slackwater.errors import DescriptionError
 
 

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import slackwater as sw
-from slackwater.app.stream import App, Output
+from slackwater.app.outputs import Output
+from slackwater.app.stream import App
 from slackwater.runtime import ledger as ledgers
 from slackwater.runtime.journal import Journal
 from slackwater.runtime.ledger import Ledger

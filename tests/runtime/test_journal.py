@@ -288,18 +288,20 @@ class TestDamage:
 class TestVersions:
     @pytest.mark.parametrize("name", [SEGMENT_2, SNAPSHOT_2])
     @pytest.mark.parametrize("kept_bytes", [6, None])
-    def test_a_newer_format_is_refused_and_left_alone(
-        self, tmp_path: Path, name: str, kept_bytes: int | None
+    @pytest.mark.parametrize(("version", "remedy"), [(1, "version that wrote it"), (3, "upgrade")])
+    def test_another_format_is_refused_and_left_alone(
+        self, tmp_path: Path, name: str, kept_bytes: int | None, version: int, remedy: str
     ) -> None:
         with open_quick(tmp_path) as journal:
             journal.rotate().install({"numbers": []})
             journal.append({"n": 0})
         content = bytearray((tmp_path / name).read_bytes())
-        content[4:6] = (2).to_bytes(2, "little")
+        content[4:6] = version.to_bytes(2, "little")
         (tmp_path / name).write_bytes(content[:kept_bytes])
         before = files(tmp_path)
+        says = f"{name} has format version {version}.*{remedy}"
         for read in (open_quick, Journal.read_only):
-            with pytest.raises(JournalVersionError, match=f"{name} has format version 2.*upgrade"):
+            with pytest.raises(JournalVersionError, match=says):
                 read(tmp_path)
         assert files(tmp_path) == before
 
@@ -310,7 +312,7 @@ class TestVersions:
         lengths = struct.pack("<IQI", 7, 3, zlib.crc32(content))
         assert (tmp_path / SEGMENT_1).read_bytes() == b"".join(
             [
-                struct.pack("<4sHHQ", b"SLKW", 1, 1, 1),
+                struct.pack("<4sHHQ", b"SLKW", 2, 1, 1),
                 lengths,
                 struct.pack("<I", zlib.crc32(lengths)),
                 content,

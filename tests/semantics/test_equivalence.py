@@ -14,19 +14,23 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import slackwater as sw
-from slackwater.app.stream import App, Output, Stream
+from slackwater.app.nodes import leaves
+from slackwater.app.outputs import Output
+from slackwater.app.results import Result
+from slackwater.app.stream import App, Stream
 from slackwater.app.watermarks import WatermarkStrategy
 from slackwater.app.windows import Windows
 from slackwater.errors import SinkError
 from slackwater.runtime import ledger as ledgers
-from slackwater.runtime.executor import Limits
+from slackwater.runtime.emitting import Limits
 from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.policies import POLICIES, policy_named
@@ -59,6 +63,9 @@ AGGREGATES = {
     "median": sw.approx_quantile("v", 0.5),
     "tails": sw.approx_quantile("n", (0.05, 0.95)),
 }
+# Those whose results do not depend on the order of addition.
+EXACT = ("rows", "values", "sum_whole", "sum_decimal", "least", "most_decimal", "distinct_keys")
+NUMBERS = (*EXACT, "sum_double", "sum_expression", "mean_double", "mean_decimal", "median")
 KEYS = [(), ("k",), ("g",), ("k", "g"), ("v",), ("d", "mark")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_2024_MS = 1_704_067_200_000
@@ -122,12 +129,19 @@ class Case:
     restarts: tuple[int, ...]  # after so many steps the runtime is closed and opened again
     snapshot_records: int
     failing_writes: frozenset[int]  # the sink has taken these when it reports a failure
+    join: str | None = None  # of "results" or "rows"
+    hows: tuple[str, ...] = ()
+    stages: tuple[Windows, ...] = ()  # of further stages
+    stage_by: tuple[str, ...] = ()
 
     @property
-    def strategy(self) -> WatermarkStrategy:
+    def event_times(self) -> dict[str, str]:
+        return {"one": "ts", "two": "ts" if self.join is None else "at"}
+
+    def strategy(self, event_time: str) -> WatermarkStrategy:
         bound = timedelta(milliseconds=self.bound_ms)
         if self.watermark == "punctuated":
-            passed = f"timestamp_millis(unix_millis(ts) - {self.bound_ms}L)"
+            passed = f"timestamp_millis(unix_millis({event_time}) - {self.bound_ms}L)"
             return sw.punctuated(f"CASE WHEN mark THEN {passed} END")
         return sw.bounded(bound) if self.watermark == "bounded" else sw.from_source()
 
@@ -191,6 +205,42 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
         restarts=tuple(chance.randint(0, 4) for _ in range(chance.randint(0, 2))),
         snapshot_records=chance.choice([10_000, 3]),
         failing_writes=frozenset(chance.choice([(), (0,), (1, 6)])),
+    )
+
+
+@st.composite
+def joins(draw: st.DrawFn, join: str) -> Case:
+    """Draw a case and join it with another stream, or with two, the second time with itself."""
+    case = draw(cases())
+    chance = draw(st.randoms(use_true_random=True))
+    latest_ms = case.bound_ms + case.lateness_ms
+    rows = join == "rows"
+    return replace(
+        case,
+        inputs=tuple(
+            (some_input(chance, latest_ms), some_input(chance, latest_ms))
+            for _ in case.inputs[: 1 if rows else 3]
+        ),
+        windows=some_windows(chance, 2_000) if rows else case.windows,
+        pipeline=chance.choice(["plain", "fused", "unfused", "joined", "unsafe"]),
+        by=chance.choice(KEYS[1:4]) if rows else case.by,
+        apply=chance.choice([None, None, "ranking"]) if rows else None,
+        join=join,
+        hows=tuple(chance.choice(["inner", "left", "full"]) for _ in range(chance.randint(1, 2))),
+    )
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Case:
+    """Draw a case, joined or not, and window its results again."""
+    case = draw(st.one_of(cases(), cases(apply=True), joins("results"), joins("rows")))
+    chance = draw(st.randoms(use_true_random=True))
+    return replace(
+        case,
+        apply=None if case.apply is None else "ranking",
+        aggregates=case.aggregates and (*EXACT[:2], *chance.sample(NUMBERS[2:], 4)),
+        stages=tuple(some_windows(chance, 1_000) for _ in range(chance.randint(1, 2))),
+        stage_by=chance.choice([(), case.by[:1], ("rows",)]),
     )
 
 
@@ -278,7 +328,86 @@ def described(spark: SparkSession, case: Case, sink: Sink) -> tuple[App, Output]
             stream = stream.transform(lambda df: df.join(F.broadcast(names), "k", "left"))
         case "unsafe":
             stream = stream.transform(lambda df: df.withColumn("n", F.expr("n + int(rand())")))
-    return app, _windowed(stream, case, sink)
+    result = {"results": joined_results, "rows": joined_rows, None: plain_result}[case.join](
+        app, stream, case
+    )
+    for number, windows in enumerate(case.stages):
+        result = next_stage(case, result, number, windows)
+    return app, result.to(sink, lateness=timedelta(milliseconds=case.lateness_ms))
+
+
+def plain_result(app: App, stream: Stream, case: Case) -> Result:
+    windowed = stream.window(case.windows, by=case.by)
+    if case.apply is not None:
+        return windowed.apply({"ranking": ranked, "pandas": by_pandas}[case.apply])
+    return windowed.aggregate(**{name: AGGREGATES[name] for name in case.aggregates})
+
+
+def joined_results(app: App, stream: Stream, case: Case) -> Result:
+    """Join with a stream that calls its event time otherwise, and perhaps with the first again."""
+    legs = [app.source("two"), app.source("one")][: len(case.hows)]
+    result = stream.window(case.windows, by=case.by).aggregate(
+        **{name: AGGREGATES[name] for name in case.aggregates}
+    )
+    for number, (how, leg) in enumerate(zip(case.hows, legs, strict=True), start=2):
+        names = [name for name in case.aggregates if name != "latest"]
+        other = leg.window(case.windows, by=tuple(reversed(case.by))).aggregate(
+            **{f"{name}_{number}": AGGREGATES[name] for name in names}
+        )
+        result = result.join(other, on=case.by, how=how)
+    if "rows" in case.aggregates:
+        result = result.derive(difference=lambda t: pc.subtract(t["rows"], t["rows_2"]))
+    return result
+
+
+def joined_rows(app: App, stream: Stream, case: Case) -> Result:
+    keys = list(case.by)
+    two = app.source("two").transform(
+        lambda df: df.selectExpr("_sw_query", "at", *keys, "v AS w", "n AS m")
+    )
+    joined = stream.window(case.windows).join(
+        two.window(case.windows), on=case.by, how=case.hows[0]
+    )
+    if len(case.hows) > 1:
+        three = app.source("one").transform(lambda df: df.select("ts", *keys, F.lit(1).alias("x")))
+        joined = joined.join(three.window(case.windows), on=case.by, how=case.hows[1])
+    if case.apply is not None:
+        return joined.apply(ranked)
+    result = joined.aggregate(
+        by=case.by[:1],
+        rows=sw.count(),
+        values=sw.count("w"),
+        sum_whole=sw.sum("n - m"),
+        most_decimal=sw.max("d"),
+        mean_double=sw.mean("v + w"),
+        distinct_keys=sw.approx_distinct("m"),
+    )
+    return result.derive(twice=lambda t: pc.multiply(t["rows"], 2))
+
+
+def next_stage(case: Case, result: Result, number: int, windows: Windows) -> Result:
+    """Window the results again, by a key or a value, with every aggregate that there is."""
+    if number:
+        return result.window(windows).aggregate(
+            windows=sw.count(), all_rows=sw.sum("count_0"), narrowest=sw.min("spread_0")
+        )
+    if case.apply is not None:
+        columns: tuple[str, ...] = ("n", "v", "d", "place")
+        exact, by = columns[:1], case.stage_by[:1] if case.stage_by != ("rows",) else ("g",)
+    elif case.join == "rows":
+        columns = ("rows", "values", "sum_whole", "most_decimal", "mean_double", "twice")
+        exact, by = columns[:3], case.stage_by
+    else:
+        columns = tuple(name for name in case.aggregates if name in NUMBERS)
+        exact, by = tuple(name for name in columns if name in EXACT), case.stage_by
+    functions = [sw.sum, sw.mean, sw.min, sw.max, sw.count]
+    chosen = {f"x{i}": functions[i % 5](name) for i, name in enumerate(columns)}
+    chained = result.window(windows, by=by).aggregate(
+        count_0=sw.count(), spread_0=sw.variance(exact[-1]), wide=sw.stddev(exact[0]), **chosen
+    )
+    return chained.derive(
+        thrice=lambda t: pc.multiply(t["count_0"], 3), ends=lambda t: t["window_end"]
+    )
 
 
 def _sifted(df: DataFrame) -> DataFrame:
@@ -286,21 +415,17 @@ def _sifted(df: DataFrame) -> DataFrame:
     return df.where("n IS NULL OR n <> 0").withColumn("v", F.expr(nan))
 
 
-def _windowed(stream: Stream, case: Case, sink: Sink) -> Output:
-    windowed = stream.window(case.windows, by=case.by)
-    if case.apply is not None:
-        result = windowed.apply({"ranking": ranked, "pandas": by_pandas}[case.apply])
-    else:
-        result = windowed.aggregate(**{name: AGGREGATES[name] for name in case.aggregates})
-    return result.to(sink, lateness=timedelta(milliseconds=case.lateness_ms))
-
-
-def script_of(case: Case, source: Input) -> Script:
+def script_of(case: Case, name: str, source: Input) -> Script:
+    event_time = case.event_times[name]
     script = scripted(
-        SCHEMA, event_time="ts", watermark=case.strategy, partitions=source.partitions
+        SCHEMA.replace("ts ", f"{event_time} "),
+        event_time=event_time,
+        watermark=case.strategy(event_time),
+        partitions=source.partitions,
     )
     for arrives_ms, each in source.arrivals(case.start_ms):
         values = each.values(arrives_ms)
+        values[event_time] = values.pop("ts")
         script.add(arrives=arrives_ms, partition=each.partition, **values)
         if case.watermark == "from_source":
             passed_ms = arrives_ms - case.bound_ms
@@ -313,12 +438,14 @@ def expected(spark: SparkSession, case: Case, output: Output) -> DataFrame:
     for number, sources in enumerate(case.inputs):
         frames = {
             name: spark.createDataFrame(
-                [tuple(e.values(ms).values()) for ms, e in source.arrivals(case.start_ms)], SCHEMA
+                [tuple(e.values(ms).values()) for ms, e in source.arrivals(case.start_ms)],
+                SCHEMA.replace("ts ", f"{case.event_times[name]} "),
             )
             for name, source in zip(("one", "two"), sources, strict=False)
         }
+        times = case.event_times
         batches.append(
-            batch_panes(output, frames, event_time="ts", query=f"q{number}", number=number)
+            batch_panes(output, frames, event_time=times, query=f"q{number}", number=number)
         )
     return reduce(DataFrame.union, batches)
 
@@ -343,8 +470,10 @@ def run(spark: SparkSession, case: Case, app: App, panes: Panes) -> dict[str, Qu
             ) as runtime:
                 runtime.observe(panes)
                 for number, sources in enumerate(case.inputs):
-                    scripts = [script_of(case, source) for source in sources]
-                    named = dict(zip(("one", "two"), scripts, strict=False))
+                    named = {
+                        source: script_of(case, source, events)
+                        for source, events in zip(("one", "two"), sources, strict=False)
+                    }
                     runtime.deploy(app, f"q{number}", reset=False, **named)
                 enough = None if steps is None else panes.steps + steps
                 runtime.run(until=partial(_reached, panes, enough))
@@ -365,13 +494,15 @@ def check(spark: SparkSession, case: Case) -> None:
     for number, sources in enumerate(case.inputs):
         report = reports[f"q{number}"]
         assert report.quarantined is None
-        assert report.records == sum(len(s.arrivals(0)) for s in sources)
+        sizes = dict(zip(("one", "two"), (len(s.arrivals(0)) for s in sources), strict=False))
+        assert report.records == sum(sizes[leaf.name] for leaf in leaves(output.stream))
         assert (report.rejected, report.too_late_rows) == (0, 0)
         assert (report.queued, report.open_windows, report.state_rows) == (0, 0, 0)
     check_panes(panes.reports, sink)
     assert_same_panes(sink.table(), expected(spark, case, output))
     late = sum(pane.timing == "late" for pane in panes.reports)
-    event(f"{case.pipeline}, {'with' if late else 'without'} late panes")
+    kind = f"{case.join or 'no'} join, {len(case.stages)} further stages, {case.pipeline}"
+    event(f"{kind}, {'with' if late else 'without'} late panes")
 
 
 def check_panes(reports: list[PaneReport], sink: MemorySink) -> None:
@@ -389,8 +520,11 @@ def check_panes(reports: list[PaneReport], sink: MemorySink) -> None:
     assert rows == told
 
 
+# A case comes from one seed as a whole: there is nothing to shrink.
 examples = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
 )
 
 
@@ -403,6 +537,31 @@ def test_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
 @settings(examples, max_examples=3)
 @given(case=cases(apply=True))
 def test_functions_of_a_window_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@settings(examples, max_examples=4)
+@given(case=joins("results"))
+def test_joined_results_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@settings(examples, max_examples=2)
+@given(case=joins("rows"))
+def test_joined_rows_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@settings(examples, max_examples=4)
+@given(case=chains())
+def test_chained_windows_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@pytest.mark.slow
+@settings(examples, max_examples=40)
+@given(case=st.one_of(joins("results"), joins("rows"), chains(), chains()))
+def test_many_more_joins_and_chains_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
 
 

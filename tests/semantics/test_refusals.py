@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import slackwater as sw
-from slackwater.app.stream import App, Result, Stream
+from slackwater.app.results import Result
+from slackwater.app.stream import App, Stream
 from slackwater.errors import IncompatibleQueryError, JournalLockedError, JournalVersionError
 from slackwater.runtime.runtime import Runtime
 from slackwater.runtime.segments import VERSION

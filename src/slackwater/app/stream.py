@@ -1,79 +1,24 @@
-"""What users write: an App, its streams, and their outputs. A description, no execution."""
+"""What users write: an App, its streams, and their windows. A description, no execution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.durations import Duration, to_ms
+from slackwater.app.checks import check_aggregates, check_join, check_windows, key_names
+from slackwater.app.nodes import (
+    FrameFunction,
+    Node,
+    SidesNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+    leaves,
+)
+from slackwater.app.outputs import Output
+from slackwater.app.results import Result
 from slackwater.app.windows import Windows
 from slackwater.errors import DescriptionError
-
-# A function from DataFrame to DataFrame; descriptions do not import Spark to say so.
-FrameFunction = Callable[[Any], Any]
-
-RESERVED_NAMES = frozenset({"query", "window_start", "window_end", "pane", "timing", "accuracy"})
-SYSTEM_PREFIX = "_sw_"
-
-
-@dataclass(frozen=True, eq=False)
-class SourceNode:
-    """Stand for an input that is named now and given when the app is deployed."""
-
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class TransformNode:
-    """Stand for a stream after a DataFrame function."""
-
-    parent: Node
-    function: FrameFunction
-
-
-@dataclass(frozen=True, eq=False)
-class UnionNode:
-    """Stand for the rows of two streams together."""
-
-    left: Node
-    right: Node
-
-
-Node = SourceNode | TransformNode | UnionNode
-
-
-def leaves(node: Node) -> Iterator[SourceNode]:
-    """List the inputs of a stream, left to right; one used twice is listed (and read) twice."""
-    match node:
-        case SourceNode():
-            yield node
-        case TransformNode(parent=parent):
-            yield from leaves(parent)
-        case UnionNode(left=left, right=right):
-            yield from leaves(left)
-            yield from leaves(right)
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """Describe one windowed query from its inputs to its sink."""
-
-    app: str
-    name: str
-    stream: Node
-    windows: Windows
-    by: tuple[str, ...]
-    aggregates: dict[str, Aggregate]
-    function: FrameFunction | None
-    sink: Any
-    lateness_ms: int
-
-    @property
-    def place(self) -> str:
-        """Say where this output was described, for error messages."""
-        return f"app {self.app!r}, output {self.name!r}"
 
 
 class App:
@@ -150,14 +95,8 @@ class Stream:
 
     def window(self, windows: Windows, by: str | Sequence[str] = ()) -> WindowedStream:
         """Group the rows by window, and by the columns `by` within it."""
-        if not isinstance(windows, Windows):
-            raise DescriptionError(
-                f"window({windows!r}): give tumbling(...) or sliding(...), "
-                "such as window(tumbling('3 seconds'))"
-            )
-        keys = (by,) if isinstance(by, str) else tuple(by)
-        _check_names(keys, "by")
-        return WindowedStream(self._app, self._node, windows, keys)
+        check_windows(windows)
+        return WindowedStream(self._app, self._node, windows, key_names(by, "by"))
 
 
 class WindowedStream:
@@ -172,82 +111,91 @@ class WindowedStream:
 
     def aggregate(self, **aggregates: Aggregate) -> Result:
         """Compute named aggregates per window and group."""
-        if not aggregates:
-            raise DescriptionError("aggregate(): name at least one, such as aggregate(n=count())")
-        for name, aggregate in aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise DescriptionError(
-                    f"aggregate({name}={aggregate!r}): give one of count, sum, mean, min, max, "
-                    "variance, stddev, approx_distinct, approx_quantile; for all else use apply"
-                )
-        _check_names((*self._by, *aggregates), "aggregate")
-        return Result(self._app, self._node, self._windows, self._by, aggregates, None)
+        return _aggregated(self._app, self._node, self._windows, self._by, aggregates)
 
     def apply(self, function: FrameFunction) -> Result:
         """Compute any DataFrame -> DataFrame function over one window's rows, as a batch would."""
-        if not callable(function):
-            raise DescriptionError(
-                f"apply({function!r}): give a function from DataFrame to DataFrame"
-            )
         if self._by:
             raise DescriptionError(
                 f"window(by={list(self._by)}).apply(...): apply gets the whole window; "
                 "leave out `by` and group inside the function"
             )
-        return Result(self._app, self._node, self._windows, (), {}, function)
+        return _applied(self._app, self._node, self._windows, function)
 
+    def join(
+        self, other: WindowedStream, *, on: str | Sequence[str], how: str = "inner"
+    ) -> JoinedRows:
+        """Join the rows that meet in a window and have equal columns `on`; null equals null.
 
-class Result:
-    """Describe what a window gives, before it is said where it goes."""
-
-    def __init__(
-        self,
-        app: App,
-        node: Node,
-        windows: Windows,
-        by: tuple[str, ...],
-        aggregates: dict[str, Aggregate],
-        function: FrameFunction | None,
-    ) -> None:
-        """Wrap a result; users start with `WindowedStream.aggregate` or `.apply`."""
-        self._app = app
-        self._node = node
-        self._windows = windows
-        self._by = by
-        self._aggregates = aggregates
-        self._function = function
-
-    def to(self, sink: Any, *, name: str = "output", lateness: Duration = "0 s") -> Output:
-        """Send each window's panes to a sink.
-
-        Events up to `lateness` behind the watermark amend their window with a new pane; later ones
-        go to the dead letters.
+        Where results of aggregates are all that is wanted, join those instead: it is far faster.
         """
-        if not name or "/" in name:
-            raise DescriptionError(f"to(name={name!r}): give a name without '/'")
-        output = Output(
-            app=self._app.name,
-            name=name,
-            stream=self._node,
-            windows=self._windows,
-            by=self._by,
-            aggregates=self._aggregates,
-            function=self._function,
-            sink=sink,
-            lateness_ms=to_ms(lateness, "lateness", allow_zero=True),
-        )
-        self._app.add(output)
-        return output
+        return _join_rows(self, (self._node,), (), other, key_names(on, "join(on=...)"), how)
 
 
-def _check_names(names: Sequence[str], place: str) -> None:
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise DescriptionError(f"{place}: {name!r} is not a column name: write it as a string")
-        if name in RESERVED_NAMES or name.startswith(SYSTEM_PREFIX):
+class JoinedRows:
+    """Describe the joined rows of each window, before anything is computed from them."""
+
+    def __init__(self, left: WindowedStream, node: SidesNode) -> None:
+        """Wrap a join; users start with `WindowedStream.join`."""
+        self._left = left
+        self._node = node
+
+    def join(
+        self, other: WindowedStream, *, on: str | Sequence[str], how: str = "inner"
+    ) -> JoinedRows:
+        """Join the rows of one more stream, by the same columns."""
+        keys = key_names(on, "join(on=...)")
+        if keys != self._node.on:
             raise DescriptionError(
-                f"{place}: {name!r} is a name that Slackwater puts on every pane: rename the column"
+                f"join(on={list(keys)}): the sides before are joined on {list(self._node.on)}; "
+                "join all sides on the same columns, or use apply(...) for the rest"
             )
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise DescriptionError(f"{place}: {doubled[0]!r} is named twice: give each its own name")
+        return _join_rows(self._left, self._node.sides, self._node.hows, other, keys, how)
+
+    def aggregate(self, by: str | Sequence[str] = (), **aggregates: Aggregate) -> Result:
+        """Compute named aggregates of the joined rows per window and group."""
+        left = self._left
+        return _aggregated(left._app, self._node, left._windows, key_names(by, "by"), aggregates)
+
+    def apply(self, function: FrameFunction) -> Result:
+        """Compute any DataFrame -> DataFrame function over one window's joined rows."""
+        return _applied(self._left._app, self._node, self._left._windows, function)
+
+
+def _join_rows(
+    left: WindowedStream,
+    sides: tuple[Node, ...],
+    hows: tuple[str, ...],
+    other: WindowedStream,
+    on: tuple[str, ...],
+    how: str,
+) -> JoinedRows:
+    if not isinstance(other, WindowedStream):
+        raise DescriptionError(
+            f"join({type(other).__name__}): give a windowed stream, such as "
+            "other.window(...); joins are written one after the other"
+        )
+    if not on:
+        raise DescriptionError("join(on=[]): name at least one column that the sides have")
+    if other._app is not left._app:
+        raise DescriptionError("join(other): both streams must belong to the same App")
+    if left._by or other._by:
+        raise DescriptionError(
+            "window(by=...).join(...): rows are joined before they are grouped; leave out `by` "
+            "and give it to aggregate(by=...)"
+        )
+    check_join(how, left._windows, other._windows)
+    return JoinedRows(left, SidesNode((*sides, other._node), on, (*hows, how)))
+
+
+def _aggregated(
+    app: App, node: Node, windows: Windows, by: tuple[str, ...], aggregates: dict[str, Aggregate]
+) -> Result:
+    check_aggregates(aggregates, by)
+    return Result(app, Output(app.name, "", node, windows, by, aggregates, None, None, 0))
+
+
+def _applied(app: App, node: Node, windows: Windows, function: FrameFunction) -> Result:
+    if not callable(function):
+        raise DescriptionError(f"apply({function!r}): give a function from DataFrame to DataFrame")
+    return Result(app, Output(app.name, "", node, windows, (), {}, function, None, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +14,12 @@ from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.progress.watermarks import PartitionTime
 from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
+from slackwater.runtime.emitting import Emission, Limits, PaneEmitter, Watch
 from slackwater.runtime.fleet import DeployedQuery
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
-from slackwater.runtime.panes import ClosingWindow, aggregate_panes
+from slackwater.runtime.panes import ClosingWindow
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
@@ -26,17 +27,8 @@ from slackwater.runtime.state import Block, Counters, QueryChange, SliceState
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
-from slackwater.spark.sinks.base import PaneId, SinkWriter
+from slackwater.spark.sinks.base import SinkWriter
 from slackwater.spark.steps import StepRunner
-from slackwater.spark.windows import PaneValues, pane_frame, window_frame
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bound what stays in the driver."""
-
-    state_rows: int = 1_000_000  # per query; what comes beyond goes to files
-    window_rows: int = 500_000  # partial rows of one window that the driver merges itself
 
 
 @dataclass(frozen=True)
@@ -66,11 +58,10 @@ class StepExecutor:
         files_dead_letters: bool,
     ) -> None:
         """Bring together what a step needs."""
-        self._spark = spark
         self._runner = runner
         self._ledger = ledger
         self._blocks = blocks
-        self._sinks = sinks
+        self._emitter = PaneEmitter(spark, blocks, sinks, limits)
         self._clock = clock
         self._limits = limits
         self._files_dead_letters = files_dead_letters
@@ -78,7 +69,7 @@ class StepExecutor:
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
         """Run a step and commit it; anything raised before the commit leaves no trace."""
         started_ms = self._clock.now_ms()
-        watch = _Watch()
+        watch = Watch()
         self._ledger.sync(step.position)
         journal_ms = watch.lap_ms()
         outcome, job = None, JobTimes()
@@ -87,9 +78,9 @@ class StepExecutor:
             job = outcome.times
         watch.lap_ms()
         advances = self._advance(step, outcome)
-        windows = [window for advance in advances for window in advance.windows]
-        counts, merge_ms, sink_ms = self._emit(step.template, windows, slot, watch)
-        rows = dict(zip(windows, counts, strict=True))
+        advances, emission = self._emit(step.template, advances, slot, watch)
+        windows = (window for advance in advances for window in advance.windows)
+        rows = dict(zip(windows, emission.counts, strict=True))
         changes = [_with_rows_out(advance, rows) for advance in advances]
         duties = [advance.duty for advance in advances if advance.duty is not None]
         duties = duties if self._files_dead_letters else []
@@ -112,8 +103,8 @@ class StepExecutor:
                 submit=job.submit,
                 run=job.run,
                 collect=job.collect,
-                merge=merge_ms,
-                sink=sink_ms,
+                merge=emission.merge_ms,
+                sink=emission.sink_ms,
             ),
             started_ms=started_ms,
             committed_ms=committed_ms,
@@ -223,58 +214,32 @@ class StepExecutor:
         return added, blocks
 
     def _emit(
-        self, template: Template, windows: Sequence[ClosingWindow], slot: int, watch: _Watch
-    ) -> tuple[list[int], float, float]:
-        """Compute and write the panes; return the rows of each, and the time of both parts."""
-        if not windows:
-            return [], watch.lap_ms(), 0.0
-        sink = self._sinks[template.output.sink]
-        by_spark = [template.keeps_rows or self._is_large(window) for window in windows]
-        small = [window for window, large in zip(windows, by_spark, strict=True) if not large]
-        counts = dict.fromkeys(windows, 0)
-        merge_ms = sink_ms = 0.0
-        if small:
-            panes, rows = aggregate_panes(template, small)
-            counts.update(zip(small, rows, strict=True))
-            merge_ms += watch.lap_ms()
-            sink.write(panes, slot)
-            sink_ms += watch.lap_ms()
-        for window, large in zip(windows, by_spark, strict=True):
-            if large:
-                counts[window] = self._emit_by_spark(template, window, sink, slot)
-                sink_ms += watch.lap_ms()
-        return [counts[window] for window in windows], merge_ms, sink_ms
-
-    def _emit_by_spark(
-        self, template: Template, window: ClosingWindow, sink: SinkWriter, slot: int
-    ) -> int:
-        held = [chunk for state in window.slices for chunk in state.chunks]
-        files = self._blocks.paths(block for state in window.slices for block in state.blocks)
-        values = PaneValues(
-            window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
+        self, template: Template, advances: list[_Advance], slot: int, watch: Watch
+    ) -> tuple[list[_Advance], Emission]:
+        """Emit what has fired: of a chain of windows, that of the last stage."""
+        windows = [window for advance in advances for window in advance.windows]
+        if not template.output.stages:
+            return advances, self._emitter.emit(template, windows, slot, watch)
+        panes = self._emitter.compute(template, windows) if windows else None
+        chained, panes = follow_chain(
+            template.pipeline.shapes,
+            [ChainedQuery(a.query, a.change.watermarks.current_ms, a.windows) for a in advances],
+            panes,
         )
-        state = window_frame(self._spark, template, held, files)
-        frame = pane_frame(template, state, values)
-        if self._is_large(window):
-            pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
-            return sink.write_frame(pane, frame, slot)
-        panes = frame.toArrow()
-        sink.write(panes, slot)
-        return int(panes.num_rows)
-
-    def _is_large(self, window: ClosingWindow) -> bool:
-        return window.in_files or window.rows_held > self._limits.window_rows
+        advances = [_at_end(*pair) for pair in zip(advances, chained, strict=True)]
+        fired = sum(len(each.windows) for each in chained)
+        merge_ms = watch.lap_ms()
+        if panes is None:
+            return advances, Emission([0] * fired, merge_ms, 0.0)
+        self._emitter.write(template, panes, slot)
+        return advances, Emission(panes.counts(fired), merge_ms, watch.lap_ms())
 
 
-class _Watch:
-    """Measure laps."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-
-    def lap_ms(self) -> float:
-        last, self._last = self._last, time.perf_counter()
-        return (self._last - last) * 1_000
+def _at_end(advance: _Advance, chained: ChainedQuery) -> _Advance:
+    """Look at a query from the end of its chain: the panes that count are those of the last."""
+    counted = replace(advance.change.counted, panes=len(chained.windows))
+    change = replace(advance.change, counted=counted, stages=chained.changes)
+    return replace(advance, change=change, windows=chained.windows)
 
 
 def _closing_windows(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slackwater.app.stream import Output
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.outputs import Output
+from slackwater.app.windows import Windows
 from slackwater.errors import IncompatibleQueryError
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sources.base import SourceReader
@@ -15,22 +17,16 @@ def fingerprint(
     output: Output, pipeline: CheckedPipeline, readers: Sequence[SourceReader]
 ) -> dict[str, Any]:
     """Describe everything that a query's state depends on. Code itself is not part of it."""
-    windows = output.windows
-    return {
-        "windows": {
-            "size_ms": windows.size_ms,
-            "slide_ms": windows.slide_ms,
-            "offset_ms": windows.offset_ms,
-            "spread": windows.spread,
+    found: dict[str, Any] = {
+        "windows": _windows(output.windows),
+        "keys": {
+            key: pipeline.columns[key].dataType.simpleString()
+            for key in (() if output.keeps_rows else output.by)
         },
-        "keys": {key: pipeline.columns[key].dataType.simpleString() for key in output.by},
-        "aggregates": {
-            name: f"{aggregate.label} over {aggregate.type_name}"
-            for name, aggregate in pipeline.aggregates.items()
-        },
+        "aggregates": {} if output.keeps_rows else _aggregates(pipeline.aggregates),
         "rows": {
             field.name: field.dataType.simpleString()
-            for field in (pipeline.columns.fields if output.function is not None else ())
+            for field in (pipeline.columns.fields if output.keeps_rows else ())
         },
         "inputs": [
             {
@@ -40,6 +36,34 @@ def fingerprint(
             }
             for reader in readers
         ],
+    }
+    if output.join is not None:  # how its legs are joined is decided when a window closes
+        found["legs"] = [_aggregates(leg.aggregates) for leg in output.join.legs]
+    if output.stages:
+        found["stages"] = [
+            {
+                "windows": _windows(shape.windows),
+                "keys": list(shape.by),
+                "aggregates": _aggregates(shape.aggregates),
+            }
+            for shape in pipeline.shapes[1:]
+        ]
+    return found
+
+
+def _windows(windows: Windows) -> dict[str, Any]:
+    return {
+        "size_ms": windows.size_ms,
+        "slide_ms": windows.slide_ms,
+        "offset_ms": windows.offset_ms,
+        "spread": windows.spread,
+    }
+
+
+def _aggregates(aggregates: Mapping[str, Aggregate]) -> dict[str, str]:
+    return {
+        name: f"{aggregate.label} over {aggregate.type_name}"
+        for name, aggregate in aggregates.items()
     }
 
 

@@ -17,19 +17,19 @@ from slackwater.errors import JournalError
 from slackwater.runtime.journal import Journal, Record, Recovered
 from slackwater.runtime.records import (
     change_from_json,
+    change_rows,
     change_to_json,
-    pack_rows,
+    pack_stored,
     plan_record,
     plans_of,
     query_from_json,
+    query_rows,
     query_to_json,
     range_from_json,
     range_to_json,
-    rows_by_slice,
-    tagged_rows,
-    unpack_rows,
+    unpack_stored,
 )
-from slackwater.runtime.state import Block, PlannedRange, QueryChange, QueryState, SliceState
+from slackwater.runtime.state import Block, PlannedRange, QueryChange, QueryState
 
 logger = logging.getLogger("slackwater")
 
@@ -135,18 +135,14 @@ class Ledger:
         self, step: int, changes: Sequence[QueryChange], duties: Sequence[DeadLetterDuty]
     ) -> tuple[int, list[Block]]:
         """Apply what a step did; return the position to `sync` and the files to remove after it."""
+        payload, sizes = pack_stored(rows for change in changes for rows in change_rows(change))
         header = {
             "kind": "commit",
             "step": step,
+            "rows": sizes,
             "changes": [change_to_json(change) for change in changes],
             "dead": [[duty.query, int(duty.rejected), duty.forgotten_until_ms] for duty in duties],
         }
-        kept = tagged_rows(
-            (change.query, start, rows)
-            for change in changes
-            for start, rows in change.added.items()
-        )
-        payload = b"" if kept is None else pack_rows(kept)
         obsolete: list[Block] = []
         with self._lock:
             position = self._journal.append(header, payload)
@@ -227,7 +223,8 @@ class Ledger:
 
         def install() -> None:
             header, captured = _snapshot_header(content), list(content.queries.values())
-            payload, header["rows"] = _pack_states(captured)
+            stored = (rows for state in captured for rows in query_rows(state))
+            payload, header["rows"] = pack_stored(stored)
             rotation.install(header, payload)
 
         return install
@@ -256,35 +253,13 @@ def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
     }
 
 
-def _pack_states(captured: Sequence[QueryState]) -> tuple[bytes, list[int]]:
-    """Pack the rows of all queries, those with the same columns together; return sizes too."""
-    groups: dict[str, list[tuple[int, int, Any]]] = {}
-    for state in captured:
-        for start, held in state.slices.items():
-            for chunk in held.chunks:
-                groups.setdefault(str(chunk.schema), []).append((state.number, start, chunk))
-    packed = []
-    for parts in groups.values():
-        rows = tagged_rows(parts)
-        packed.append(b"" if rows is None else pack_rows(rows))
-    return b"".join(packed), [len(part) for part in packed]
-
-
 def _load_snapshot(content: LedgerContent, snapshot: Record) -> None:
     header = snapshot.header
+    rows = unpack_stored(snapshot.payload, header["rows"])
     for cells in header["queries"]:
-        state = query_from_json(cells)
+        state = query_from_json(cells, rows.get(cells["number"], {}))
         content.queries[state.name] = state
     content.next_query, content.next_step, content.next_batch = header["next"]
-    numbers = {state.number: state for state in content.queries.values()}
-    offset = 0
-    for size in header["rows"]:
-        cut = rows_by_slice(unpack_rows(snapshot.payload[offset : offset + size]))
-        offset += size
-        for number, slices in cut.items():
-            for start, rows in slices.items():
-                held = numbers[number].slices
-                held[start] = held.get(start, SliceState()).plus(chunk=rows)
     for step, query, ranges, rejected, until_ms in header["duties"]:
         planned = tuple(map(range_from_json, ranges))
         content.duties[step, query] = DeadLetterDuty(step, query, planned, bool(rejected), until_ms)
@@ -329,7 +304,7 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
 
 def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record: Record) -> None:
     header = record.header
-    cut = rows_by_slice(unpack_rows(record.payload))
+    rows = unpack_stored(record.payload, header["rows"])
     for query, rejected, until_ms in header["dead"]:
         if query in index and index[query].pending is not None:
             ranges = index[query].pending or ()
@@ -337,7 +312,7 @@ def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record:
             content.duties[duty.step, query] = duty
     for cells in header["changes"]:
         if cells["q"] in index:
-            index[cells["q"]].apply(change_from_json(cells, cut.get(cells["q"], {})))
+            index[cells["q"]].apply(change_from_json(cells, rows.get(cells["q"], {})))
 
 
 def _forget_query(content: LedgerContent, number: int) -> None:

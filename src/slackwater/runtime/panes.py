@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from slackwater.app.nodes import LegsNode, joined
 from slackwater.runtime.merge import finish, merge
 from slackwater.runtime.state import SliceState
-from slackwater.spark.frames import ROWS, Template
+from slackwater.spark.row_joins import WINDOW
+from slackwater.spark.shapes import ResultShape
 from slackwater.spark.sinks.base import PANE_FIELDS
-
-_WINDOW = "_sw_window"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +41,31 @@ class ClosingWindow:
         return any(state.blocks for state in self.slices)
 
 
-def aggregate_panes(
-    template: Template, windows: Sequence[ClosingWindow]
-) -> tuple[pa.Table, list[int]]:
-    """Merge and finish the partials of many windows in one pass; count the rows of each."""
+@dataclass(frozen=True, eq=False)
+class PaneRows:
+    """Hold the rows of some windows' panes; `owner` is the place of each row's window in a list."""
+
+    table: pa.Table
+    owner: NDArray[np.int64]
+
+    def counts(self, windows: int) -> list[int]:
+        """Count the rows of each window."""
+        return [int(count) for count in np.bincount(self.owner, minlength=windows)]
+
+
+def aggregate_panes(shape: ResultShape, windows: Sequence[ClosingWindow]) -> PaneRows:
+    """Merge and finish the partials of many windows in one pass; each has state in the driver."""
+    partials = held_rows(windows)
+    keys = [WINDOW, *shape.by]
+    merged = merge(partials, keys, shape.aggregates)
+    result = finish(merged, keys, shape.aggregates)
+    if shape.join is not None:
+        result = settle_join(shape.join, result)
+    return with_pane_columns(shape, result, windows)
+
+
+def held_rows(windows: Sequence[ClosingWindow]) -> pa.Table:
+    """Put the state rows of many windows together, with the place of each row's window."""
     chunks, owners, lengths = [], [], []
     for index, window in enumerate(windows):
         for state in window.slices:
@@ -50,22 +73,32 @@ def aggregate_panes(
                 chunks.append(chunk)
                 owners.append(index)
                 lengths.append(chunk.num_rows)
-    partials = pa.concat_tables(chunks).drop_columns([ROWS])
     owner = pa.array(np.repeat(np.array(owners, dtype=np.int32), lengths))
-    partials = partials.append_column(_WINDOW, owner)
-    keys = [_WINDOW, *template.output.by]
-    merged = merge(partials, keys, template.aggregates)
-    result = finish(merged, keys, template.aggregates)
-    owner_of_row = result[_WINDOW].to_numpy()
-    counts = np.bincount(owner_of_row, minlength=len(windows))
-    panes = _with_pane_columns(result.drop_columns([_WINDOW]), windows, owner_of_row)
-    return panes, [int(count) for count in counts]
+    return pa.concat_tables(chunks).append_column(WINDOW, owner)
 
 
-def _with_pane_columns(
-    values: pa.Table, windows: Sequence[ClosingWindow], owner: np.ndarray
-) -> pa.Table:
-    """Put the columns that every pane row has before keys and values."""
+def settle_join(join: LegsNode, table: pa.Table) -> pa.Table:
+    """Keep the groups that a join keeps, and show of each the legs that have it."""
+    marks = [join.mark(index) for index in range(len(join.legs))]
+    present = [pc.greater(table[mark], 0) for mark in marks]
+    kept, shown = joined(join.hows, present, pc.and_, pc.or_)
+    for leg, has_leg in zip(join.legs, shown, strict=True):
+        if pc.all(has_leg).as_py() is not False:
+            continue
+        rows = pa.array(np.arange(table.num_rows))
+        rows = pc.if_else(has_leg, rows, pa.scalar(None, pa.int64()))
+        for name in leg.aggregates:
+            index = table.schema.get_field_index(name)
+            table = table.set_column(index, name, table[name].take(rows))
+    return table.drop_columns(marks).filter(kept)
+
+
+def with_pane_columns(
+    shape: ResultShape, values: pa.Table, windows: Sequence[ClosingWindow]
+) -> PaneRows:
+    """Put the columns that every pane row has before keys and values, derived ones behind."""
+    owner = values[WINDOW].to_numpy().astype(np.int64)
+    values = values.drop_columns([WINDOW])
     columns = [
         pa.array([window.query for window in windows], pa.string()),
         _timestamps([window.start_ms for window in windows]),
@@ -77,7 +110,8 @@ def _with_pane_columns(
     owner_index = pa.array(owner)
     arrays = [column.take(owner_index) for column in columns] + values.columns
     fields = [*PANE_FIELDS, *values.schema]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return PaneRows(shape.deriver()(table) if shape.derived else table, owner)
 
 
 def _timestamps(times_ms: Sequence[int]) -> pa.Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,24 @@ from slackwater.runtime.state import (
     QueryChange,
     QueryState,
     SliceState,
+    StageChange,
+    StageState,
 )
 from slackwater.spark.frames import SLICE
 from slackwater.spark.sources.base import QUERY, Range
 
 Json = dict[str, Any]
+# State rows by stage (0: of the first windows, by slice; then by window of the stage before).
+StageRows = Mapping[int, Mapping[int, pa.Table]]
+
+
+class StoredRows(NamedTuple):
+    """Hold state rows with their place: stage, query, and slice or window."""
+
+    stage: int
+    query: int
+    start_ms: int
+    table: pa.Table
 
 
 def range_to_json(planned: PlannedRange) -> list[Any]:
@@ -68,10 +81,19 @@ def change_to_json(change: QueryChange) -> Json:
         "gone": list(change.slices_gone),
         "blocks": [[start, block.path, block.rows] for start, block in change.blocks.items()],
         "n": _counters_to_json(counted),
+        "stages": [
+            [
+                list(stage.fired.items()),
+                stage.windows_gone_until_ms,
+                list(stage.sources_gone),
+                list(stage.replaced),
+            ]
+            for stage in change.stages
+        ],
     }
 
 
-def change_from_json(cells: Json, added: Mapping[int, pa.Table]) -> QueryChange:
+def change_from_json(cells: Json, rows: StageRows) -> QueryChange:
     """Read a change."""
     return QueryChange(
         query=cells["q"],
@@ -80,9 +102,18 @@ def change_from_json(cells: Json, added: Mapping[int, pa.Table]) -> QueryChange:
         fired=dict(cells["fired"]),
         windows_gone_until_ms=cells["until"],
         slices_gone=tuple(cells["gone"]),
-        added=added,
-        blocks={start: Block(path, rows) for start, path, rows in cells["blocks"]},
+        added=rows.get(0, {}),
+        blocks={start: Block(path, count) for start, path, count in cells["blocks"]},
         counted=Counters(*cells["n"]),
+        stages=tuple(
+            StageChange(
+                fired=dict(fired),
+                windows_gone_until_ms=until_ms,
+                sources_gone=tuple(gone),
+                replaced={start: rows.get(number, {}).get(start) for start in replaced},
+            )
+            for number, (fired, until_ms, gone, replaced) in enumerate(cells["stages"], start=1)
+        ),
     )
 
 
@@ -105,11 +136,15 @@ def query_to_json(state: QueryState) -> Json:
         "n": _counters_to_json(state.counters),
         "quarantined": state.quarantined,
         "sources": state.source_states,
+        "stages": [
+            [list(stage.panes.items()), stage.gone_until_ms, list(stage.sources)]
+            for stage in state.stages
+        ],
     }
 
 
-def query_from_json(cells: Json) -> QueryState:
-    """Read a query's state, without its rows."""
+def query_from_json(cells: Json, rows: StageRows) -> QueryState:
+    """Read a query's state, with its rows."""
     state = QueryState(
         number=cells["number"],
         name=cells["name"],
@@ -121,13 +156,67 @@ def query_from_json(cells: Json) -> QueryState:
         counters=Counters(*cells["n"]),
         quarantined=cells["quarantined"],
         source_states=cells["sources"],
+        stages=tuple(
+            StageState(
+                panes=dict(panes),
+                gone_until_ms=until_ms,
+                sources={start: rows.get(number, {}).get(start) for start in sources},
+            )
+            for number, (panes, until_ms, sources) in enumerate(cells["stages"], start=1)
+        ),
     )
     if cells["pending"] is not None:
         state.pending = tuple(map(range_from_json, cells["pending"]))
-    for start, path, rows in cells["blocks"]:
+    for start, table in rows.get(0, {}).items():
+        state.slices[start] = SliceState().plus(chunk=table)
+    for start, path, count in cells["blocks"]:
         held = state.slices.get(start, SliceState())
-        state.slices[start] = held.plus(block=Block(path, rows))
+        state.slices[start] = held.plus(block=Block(path, count))
     return state
+
+
+def change_rows(change: QueryChange) -> Iterator[StoredRows]:
+    """List the rows that a change keeps in the driver."""
+    for start, table in change.added.items():
+        yield StoredRows(0, change.query, start, table)
+    for number, stage in enumerate(change.stages, start=1):
+        for start, rows in stage.replaced.items():
+            if rows is not None:
+                yield StoredRows(number, change.query, start, rows)
+
+
+def query_rows(state: QueryState) -> Iterator[StoredRows]:
+    """List the rows that a query's state holds in the driver."""
+    for start, held in state.slices.items():
+        for chunk in held.chunks:
+            yield StoredRows(0, state.number, start, chunk)
+    for number, stage in enumerate(state.stages, start=1):
+        for start, rows in stage.sources.items():
+            if rows is not None:
+                yield StoredRows(number, state.number, start, rows)
+
+
+def pack_stored(stored: Iterable[StoredRows]) -> tuple[bytes, list[list[int]]]:
+    """Pack rows, those of a stage with the same columns together; return [stage, size] of each."""
+    groups: dict[tuple[int, str], list[tuple[int, int, pa.Table]]] = {}
+    for stage, query, start, table in stored:
+        groups.setdefault((stage, str(table.schema)), []).append((query, start, table))
+    packed = [(stage, pack_rows(tagged_rows(parts))) for (stage, _), parts in groups.items()]
+    return b"".join(part for _, part in packed), [[stage, len(part)] for stage, part in packed]
+
+
+def unpack_stored(payload: bytes, sizes: Sequence[Sequence[int]]) -> dict[int, StageRows]:
+    """Read what `pack_stored` wrote: by query, stage, and slice or window."""
+    found: dict[int, dict[int, dict[int, pa.Table]]] = {}
+    offset = 0
+    for stage, size in sizes:
+        rows = unpack_rows(payload[offset : offset + size])
+        offset += size
+        for query, parts in rows_by_slice(rows).items():
+            held = found.setdefault(query, {}).setdefault(stage, {})
+            for start, table in parts.items():
+                held[start] = pa.concat_tables([held[start], table]) if start in held else table
+    return dict(found)
 
 
 def pack_rows(table: pa.Table) -> bytes:
@@ -165,7 +254,7 @@ def rows_by_slice(table: pa.Table | None) -> dict[int, dict[int, pa.Table]]:
     return cut
 
 
-def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table | None:
+def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table:
     """Put tables per (query, slice) together, with columns that say which; all share a schema."""
     tagged = []
     for query, start, table in parts:
@@ -177,7 +266,7 @@ def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table | None:
         tagged.append(
             pa.table({**columns, **dict(zip(table.column_names, table.columns, strict=True))})
         )
-    return pa.concat_tables(tagged) if tagged else None
+    return pa.concat_tables(tagged)
 
 
 def _positions_to_json(positions: Mapping[PartitionId, int]) -> list[list[int]]:

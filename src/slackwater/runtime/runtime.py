@@ -14,12 +14,15 @@ from typing import Any, Literal, Self
 from pyspark.sql import SparkSession
 
 from slackwater.app.durations import Duration, show_ms, to_ms
-from slackwater.app.stream import App, Output, leaves
+from slackwater.app.nodes import leaves
+from slackwater.app.outputs import Output
+from slackwater.app.stream import App
 from slackwater.errors import DescriptionError, SlackwaterError
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
-from slackwater.runtime.executor import Limits, StepExecutor
+from slackwater.runtime.emitting import Limits
+from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import DeployedQuery, Fleet, window_text
 from slackwater.runtime.ledger import Ledger

@@ -29,7 +29,7 @@ from typing import Any
 
 from slackwater.errors import JournalError, JournalVersionError
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"SLKW"
 _FILE_HEADER = struct.Struct("<4sHHQ")
 _LENGTHS = struct.Struct("<IQI")
@@ -238,6 +238,12 @@ def _opens_well(path: Path, data: bytes, kind: FileKind, number: int) -> bool:
             raise JournalVersionError(
                 f"{path} has format version {version}, and this Slackwater reads up to {VERSION}: "
                 "upgrade Slackwater, or use another directory"
+            )
+        if version < VERSION:
+            raise JournalVersionError(
+                f"{path} has format version {version}, and this Slackwater reads {VERSION} only: "
+                "run its queries to their end with the version that wrote it, or use another "
+                "directory"
             )
     return data.startswith(kind.file_header(number))
 

@@ -65,6 +65,16 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class StageChange:
+    """Say what one committed step changes in a further stage of one query."""
+
+    fired: Mapping[int, int]  # window start -> panes emitted so far
+    windows_gone_until_ms: int | None  # windows that start here or earlier are over
+    sources_gone: tuple[int, ...]  # windows of the stage before whose rows nothing needs any more
+    replaced: Mapping[int, pa.Table | None]  # window of the stage before -> its rows from now on
+
+
+@dataclass(frozen=True)
 class QueryChange:
     """Say what one committed step changes in one query."""
 
@@ -77,6 +87,32 @@ class QueryChange:
     added: Mapping[int, pa.Table]  # slice -> rows for the driver to keep
     blocks: Mapping[int, Block]  # slice -> rows kept in a file
     counted: Counters
+    stages: tuple[StageChange, ...] = ()  # of a chain of windows, from the second on
+
+
+@dataclass(frozen=True)
+class StageState:
+    """Hold a further stage's durable state: the newest rows of each window of the stage before."""
+
+    panes: Mapping[int, int] = field(default_factory=dict)
+    gone_until_ms: int | None = None  # windows that start here or earlier are over
+    sources: Mapping[int, pa.Table | None] = field(default_factory=dict)  # None: without rows
+
+    @property
+    def rows_held(self) -> int:
+        """Count the rows in the driver."""
+        return sum(rows.num_rows for rows in self.sources.values() if rows is not None)
+
+    def after(self, change: StageChange) -> StageState:
+        """Return the state that a committed step leaves."""
+        until_ms = change.windows_gone_until_ms
+        panes = {**self.panes, **change.fired}
+        if until_ms is not None:
+            panes = {start: n for start, n in panes.items() if start > until_ms}
+        sources = {**self.sources, **change.replaced}
+        for start in change.sources_gone:
+            sources.pop(start, None)
+        return StageState(panes, until_ms, sources)
 
 
 @dataclass
@@ -95,6 +131,7 @@ class QueryState:
     counters: Counters = field(default_factory=Counters)
     quarantined: str | None = None
     source_states: list[Any] = field(default_factory=list)
+    stages: tuple[StageState, ...] = ()  # of a chain of windows, from the second on
 
     @property
     def watermark_ms(self) -> int | None:
@@ -109,7 +146,12 @@ class QueryState:
     @property
     def rows_held(self) -> int:
         """Count the state rows in the driver."""
-        return sum(state.rows_held for state in list(self.slices.values()))
+        held = sum(state.rows_held for state in list(self.slices.values()))
+        return held + sum(stage.rows_held for stage in self.stages)
+
+    def stage(self, index: int) -> StageState:
+        """Return the state of a further stage, counted from 0."""
+        return self.stages[index] if index < len(self.stages) else StageState()
 
     def apply(self, change: QueryChange) -> tuple[Block, ...]:
         """Take in a committed step; return the files that nothing needs any more."""
@@ -124,6 +166,9 @@ class QueryState:
         for start, block in change.blocks.items():
             self.slices[start] = self.slices.get(start, SliceState()).plus(block=block)
         gone = [self.slices.pop(start, SliceState()) for start in change.slices_gone]
+        self.stages = tuple(
+            self.stage(index).after(stage) for index, stage in enumerate(change.stages)
+        )
         self.counters = self.counters.plus(change.counted)
         self.pending = None
         return tuple(block for state in gone for block in state.blocks)

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.stream import Output
+from slackwater.app.outputs import Output
 from slackwater.app.watermarks import FromSource, Punctuated
-from slackwater.spark.pipeline import CheckedPipeline, through, visible_columns
+from slackwater.spark.flows import PLACE_COLUMNS, Flow, through
+from slackwater.spark.pipeline import CheckedPipeline, visible_columns
 from slackwater.spark.sources.base import (
     ARRIVAL,
     MALFORMED,
@@ -53,8 +54,8 @@ class Template:
 
     @property
     def keeps_rows(self) -> bool:
-        """Tell whether a window's state is its rows (`apply`) rather than partial aggregates."""
-        return self.output.function is not None
+        """Tell whether a window's state is its rows rather than partial aggregates."""
+        return self.output.keeps_rows
 
     @property
     def state_columns(self) -> list[str]:
@@ -85,15 +86,14 @@ def step_frame(
 
     `single` says that the rows are in one partition, so that nothing need be shuffled.
     """
-    visible = (
-        frame.where(_valid(reader)).selectExpr(*visible_columns(reader))
-        if not reader.trusted
-        else frame.selectExpr(*visible_columns(reader))
+    usable = (
+        frame if reader.trusted else frame.where(_valid(reader))
         for frame, reader in zip(rows, template.readers, strict=True)
     )
-    stream = through(template.output.stream, visible, template.output.place)
-    if single and template.pipeline.calls_python:
-        stream = stream.coalesce(1)  # behind a Python function, Spark no longer knows it
+    stream = _stream(template, usable)
+    if single and (template.pipeline.calls_python or len(rows) > 1):
+        # Behind a Python function Spark no longer knows it, and several inputs are as many.
+        stream = stream.coalesce(1)
     stream = sliced(template, stream)
     if template.keeps_rows:
         main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
@@ -116,6 +116,17 @@ def step_frame(
             .selectExpr(QUERY, "NULL", *nothing, STATISTICS)
         )
     return result
+
+
+def _stream(
+    template: Template, records: Iterable[DataFrame], further: Sequence[str] = ()
+) -> DataFrame:
+    """Pass each input's usable records through the pipeline, with `further` system columns."""
+    visible = (
+        Flow(frame.selectExpr(*visible_columns(reader), *further), reader.event_time)
+        for frame, reader in zip(records, template.readers, strict=True)
+    )
+    return through(template.output.stream, visible, template.output.place).frame
 
 
 def sliced(template: Template, stream: DataFrame) -> DataFrame:
@@ -175,13 +186,11 @@ def _unused_rows(
     template: Template, rows: Sequence[DataFrame], condition: str, reason: str
 ) -> DataFrame:
     """List the rows behind the transforms for which a condition holds, as dead letters."""
-    place_columns = [PARTITION, OFFSET, ARRIVAL]
-    visible = (
-        frame.where(_valid(reader)).selectExpr(*visible_columns(reader), *place_columns)
-        for frame, reader in zip(rows, template.readers, strict=True)
+    usable = (
+        frame.where(_valid(reader)) for frame, reader in zip(rows, template.readers, strict=True)
     )
-    stream = sliced(template, through(template.output.stream, visible, template.output.place))
-    kept = [column if column in stream.columns else "NULL" for column in place_columns]
+    stream = sliced(template, _stream(template, usable, PLACE_COLUMNS))
+    kept = [column if column in stream.columns else "NULL" for column in PLACE_COLUMNS]
     columns = ", ".join(_quoted(field.name for field in template.pipeline.columns.fields))
     return stream.where(condition).selectExpr(
         QUERY,

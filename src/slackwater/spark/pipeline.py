@@ -1,30 +1,24 @@
-"""A description applied to DataFrames: transforms, and the checks that need a schema."""
+"""The checks of a description that need the schemas of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.stream import (
-    RESERVED_NAMES,
-    Node,
-    Output,
-    SourceNode,
-    TransformNode,
-    UnionNode,
-)
+from slackwater.app.checks import RESERVED_NAMES
+from slackwater.app.outputs import Output
 from slackwater.errors import DescriptionError
+from slackwater.spark.flows import Flow, first_line, through, timed
 from slackwater.spark.latebound import classic_jvm
+from slackwater.spark.row_joins import joined_rows
 from slackwater.spark.safety import expression_names
-from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, SourceReader
-
-# Where a row came from: dead letters carry it through the transforms, steps do not.
-PLACE_COLUMNS = frozenset({PARTITION, OFFSET, ARRIVAL})
+from slackwater.spark.shapes import checked_shapes
+from slackwater.spark.sources.base import QUERY, SourceReader
 
 # Logical nodes that give other rows when the same input is cut into other steps.
 _STATEFUL = {
@@ -60,36 +54,6 @@ def visible_columns(reader: SourceReader) -> list[str]:
     return [f"`{field.name}`" for field in reader.schema.fields] + [QUERY]
 
 
-def through(node: Node, frames: Iterator[DataFrame], place: str) -> DataFrame:
-    """Pass input frames, in the order of `leaves`, through the transforms of a stream."""
-    match node:
-        case SourceNode():
-            return next(frames)
-        case TransformNode(parent=parent, function=function):
-            before = through(parent, frames, place)
-            try:
-                after = function(before)
-            except AnalysisException as error:
-                raise DescriptionError(
-                    f"{place}: a transform does not fit its input "
-                    f"({', '.join(before.columns)}): {_first_line(error)}"
-                ) from error
-            if not isinstance(after, DataFrame):
-                raise DescriptionError(
-                    f"{place}: a transform returned {type(after).__name__}; return the DataFrame"
-                )
-            return after
-        case UnionNode(left=left, right=right):
-            one, two = through(left, frames, place), through(right, frames, place)
-            odd = set(one.columns) ^ set(two.columns)
-            if not odd <= PLACE_COLUMNS:
-                raise DescriptionError(
-                    f"{place}: union of streams with different columns: only one side has "
-                    f"{', '.join(sorted(odd))}; select the same columns on both sides"
-                )
-            return one.unionByName(two, allowMissingColumns=bool(odd))
-
-
 class CheckedPipeline:
     """Hold what is known of an output once the schemas of its inputs are."""
 
@@ -98,51 +62,58 @@ class CheckedPipeline:
     ) -> None:
         """Run the description over empty input and refuse what cannot work, by name and remedy."""
         self._output = output
-        empty = (_empty(spark, reader) for reader in readers)
-        stream = through(output.stream, iter(empty), output.place)
+        empty = (Flow(_empty(spark, reader), reader.event_time) for reader in readers)
+        flow = timed(through(output.stream, iter(empty), output.place), output.place)
+        stream = flow.frame
         self.calls_python = False
         if classic_jvm(spark) is not None:
             plan = stream._jdf.queryExecution().analyzed()
             _require_stateless(plan, output.place)
             self.calls_python = "PythonUDF" in expression_names(plan)
         self.fusable = QUERY in stream.columns
-        self.event_time = _event_time(output, readers, stream)
+        self.event_time = flow.event_time
         self.columns = StructType([f for f in stream.schema.fields if f.name != QUERY])
-        self.aggregates = self._bind_aggregates(stream)
-        self._check_result(spark)
+        rows = spark.createDataFrame([], self.columns)
+        if output.row_join is not None:
+            rows = joined_rows(output.row_join, rows)
+        self.aggregates = self._bind_aggregates(rows)
+        self._check_result(rows)
+        self.shapes = checked_shapes(spark, output, rows, self.aggregates)
 
-    def _check_result(self, spark: SparkSession) -> None:
+    def _check_result(self, rows: DataFrame) -> None:
         output = self._output
-        types = {field.name: field.dataType for field in self.columns.fields}
+        types = {field.name: field.dataType for field in rows.schema.fields}
         for key in output.by:
             _check_key(key, types, output.place)
         _check_state_names(output, self.aggregates)
         if output.function is not None:
-            rows = spark.createDataFrame([], self.columns)
             try:
                 result = output.function(rows)
             except AnalysisException as error:
                 raise DescriptionError(
                     f"{output.place}: apply(...) does not fit the window's columns "
-                    f"({', '.join(types)}): {_first_line(error)}"
+                    f"({', '.join(types)}): {first_line(error)}"
                 ) from error
             _check_result_names(result.columns, output.place)
 
-    def _bind_aggregates(self, stream: DataFrame) -> dict[str, Aggregate]:
+    def _bind_aggregates(self, rows: DataFrame) -> dict[str, Aggregate]:
         bound: dict[str, Aggregate] = {}
+        written = {} if self._output.join is None else self._output.join.written
         for name, aggregate in self._output.aggregates.items():
             place = f"{self._output.place}, aggregate({name}=...)"
             if aggregate.column is None:
                 bound[name] = aggregate
                 continue
             try:
-                argument = stream.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
+                argument = rows.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
             except AnalysisException as error:
                 raise DescriptionError(
                     f"{place}: {aggregate.column!r} is not among the columns "
-                    f"({', '.join(self.columns.names)}) nor an expression over them: "
-                    f"{_first_line(error)}"
+                    f"({', '.join(rows.columns)}) nor an expression over them: "
+                    f"{first_line(error)}"
                 ) from error
+            if name in written and written[name].column is not None:
+                written[name].over(argument.simpleString(), place)  # refuses in the user's words
             bound[name] = aggregate.over(argument.simpleString(), place)
         return bound
 
@@ -150,26 +121,6 @@ class CheckedPipeline:
 def _empty(spark: SparkSession, reader: SourceReader) -> DataFrame:
     schema = StructType(list(reader.schema.fields)).add(QUERY, "integer", nullable=False)
     return spark.createDataFrame([], schema)
-
-
-def _event_time(output: Output, readers: Sequence[SourceReader], stream: DataFrame) -> str:
-    names = sorted({reader.event_time for reader in readers})
-    if len(names) > 1:
-        raise DescriptionError(
-            f"{output.place}: its inputs call their event time {' and '.join(names)}; "
-            "give it the same name in all of them"
-        )
-    if names[0] not in stream.columns:
-        raise DescriptionError(
-            f"{output.place}: the transforms drop the event time {names[0]!r}; "
-            f"keep it in the select (left are: {', '.join(stream.columns)})"
-        )
-    if not isinstance(stream.schema[names[0]].dataType, TimestampType):
-        raise DescriptionError(
-            f"{output.place}: the event time {names[0]!r} is "
-            f"{stream.schema[names[0]].dataType.simpleString()}, not a timestamp; cast it"
-        )
-    return names[0]
 
 
 def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
@@ -235,7 +186,3 @@ def _require_stateless(plan: Any, place: str) -> bool:
                 "would repeat unmatched rows of the static table in each step; turn the join round"
             )
     return True
-
-
-def _first_line(error: AnalysisException) -> str:
-    return str(error).strip().splitlines()[0]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from slackwater.app.aggregates import quoted
+from slackwater.app.nodes import joined
 from slackwater.spark.frames import Template
+from slackwater.spark.row_joins import WINDOW, aggregated_join, joined_rows
+from slackwater.spark.shapes import ResultShape, derived_fields
 
 
 @dataclass(frozen=True)
@@ -55,20 +60,63 @@ def window_frame(
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
+def joined_state(spark: SparkSession, template: Template, rows: pa.Table) -> DataFrame:
+    """Give Spark the rows of many windows of a join, with the place of each row's window."""
+    columns = StructType([*template.pipeline.columns.fields]).add(WINDOW, "integer")
+    return spark.createDataFrame(rows.select([f.name for f in columns.fields]), schema=columns)
+
+
 def pane_frame(template: Template, state: DataFrame, pane: PaneValues) -> DataFrame:
     """Compute a window's result as one batch over its state."""
-    if template.output.function is not None:
-        result: DataFrame = template.output.function(state)
-        return result.selectExpr(*pane.expressions(), "*")
+    shape = template.pipeline.shapes[0]
+    return _with_derived(shape, _result(template, state).selectExpr(*pane.expressions(), "*"))
+
+
+def _result(template: Template, state: DataFrame) -> DataFrame:
+    """Compute keys and values."""
+    output, shape = template.output, template.pipeline.shapes[0]
+    if output.function is not None:
+        rows = state if output.row_join is None else joined_rows(output.row_join, state)
+        result: DataFrame = output.function(rows)
+        return result
+    if output.row_join is not None:
+        rows = state.selectExpr("*", f"0 AS {WINDOW}")
+        return aggregated_join(output.row_join, rows, shape.by, shape.aggregates).drop(WINDOW)
     merges = [
         F.expr(merge)
-        for name, aggregate in template.aggregates.items()
+        for name, aggregate in shape.aggregates.items()
         for merge in aggregate.merge_sql(name)
     ]
-    keys = [f"`{key}`" for key in template.output.by]
+    keys = [quoted(key) for key in shape.by]
     merged = state.groupBy(*keys).agg(*merges)
-    values = [
-        f"{aggregate.finish_sql(name)} AS `{name}`"
-        for name, aggregate in template.aggregates.items()
-    ]
-    return merged.selectExpr(*pane.expressions(), *keys, *values)
+    values = {name: aggregate.finish_sql(name) for name, aggregate in shape.aggregates.items()}
+    if shape.join is not None:
+        present = [f"{values.pop(shape.join.mark(i))} > 0" for i in range(len(shape.join.legs))]
+        kept, shown = joined(shape.join.hows, present, _both, _either)
+        merged = merged.where(kept)
+        for leg, has_leg in zip(shape.join.legs, shown, strict=True):
+            values |= {n: f"CASE WHEN {has_leg} THEN {values[n]} END" for n in leg.aggregates}
+    return merged.selectExpr(*keys, *(f"{sql} AS {quoted(name)}" for name, sql in values.items()))
+
+
+def _with_derived(shape: ResultShape, panes: DataFrame) -> DataFrame:
+    if not shape.derived:
+        return panes
+    derive = shape.deriver()
+
+    def derive_batches(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for batch in batches:
+            yield from derive(pyarrow.Table.from_batches([batch])).to_batches()
+
+    schema = StructType([*panes.schema.fields, *derived_fields(shape.derived)])
+    return panes.mapInArrow(derive_batches, schema)
+
+
+def _both(one: str, other: str) -> str:
+    return f"({one} AND {other})"
+
+
+def _either(one: str, other: str) -> str:
+    return f"({one} OR {other})"

@@ -1,0 +1,68 @@
+"""Checks that several descriptions share: names of columns, aggregates, and what a join needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.nodes import HOWS
+from slackwater.app.windows import Windows
+from slackwater.errors import DescriptionError
+
+RESERVED_NAMES = frozenset({"query", "window_start", "window_end", "pane", "timing", "accuracy"})
+SYSTEM_PREFIX = "_sw_"
+
+
+def key_names(by: str | Sequence[str], place: str) -> tuple[str, ...]:
+    """Return the keys given as one name or several, or say what is wrong with them."""
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    check_names(keys, place)
+    return keys
+
+
+def check_names(names: Sequence[str], place: str) -> None:
+    """Refuse column names that are none, are taken, or come twice."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise DescriptionError(f"{place}: {name!r} is not a column name: write it as a string")
+        if name in RESERVED_NAMES or name.startswith(SYSTEM_PREFIX):
+            raise DescriptionError(
+                f"{place}: {name!r} is a name that Slackwater puts on every pane: rename the column"
+            )
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise DescriptionError(f"{place}: {doubled[0]!r} is named twice: give each its own name")
+
+
+def check_windows(windows: Windows) -> None:
+    """Refuse what is not a description of windows."""
+    if not isinstance(windows, Windows):
+        raise DescriptionError(
+            f"window({windows!r}): give tumbling(...) or sliding(...), "
+            "such as window(tumbling('3 seconds'))"
+        )
+
+
+def check_aggregates(aggregates: Mapping[str, Aggregate], by: Sequence[str]) -> None:
+    """Refuse aggregates that are none, or whose names are taken."""
+    if not aggregates:
+        raise DescriptionError("aggregate(): name at least one, such as aggregate(n=count())")
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise DescriptionError(
+                f"aggregate({name}={aggregate!r}): give one of count, sum, mean, min, max, "
+                "variance, stddev, approx_distinct, approx_quantile; for all else use apply"
+            )
+    check_names((*by, *aggregates), "aggregate")
+
+
+def check_join(how: str, one: Windows, other: Windows) -> None:
+    """Refuse a kind of join that there is not, and sides with different windows."""
+    if how not in HOWS:
+        remedy = "; turn the join round and use how='left'" if how == "right" else ""
+        raise DescriptionError(f"join(how={how!r}): use 'inner', 'left' or 'full'{remedy}")
+    if one != other:
+        raise DescriptionError(
+            "join(other): its sides have different windows; rows meet within a window, so give "
+            "every side the same one"
+        )

@@ -1,0 +1,175 @@
+"""Results: what windows give, joined, derived from, windowed again, and sent to a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from slackwater.app.aggregates import Aggregate, ApproxDistinct, ApproxQuantile
+from slackwater.app.checks import (
+    check_aggregates,
+    check_join,
+    check_names,
+    check_windows,
+    key_names,
+)
+from slackwater.app.durations import Duration, to_ms
+from slackwater.app.nodes import Leg, LegsNode
+from slackwater.app.outputs import ColumnFunction, Output, Stage
+from slackwater.app.windows import Windows
+from slackwater.errors import DescriptionError
+
+if TYPE_CHECKING:
+    from slackwater.app.stream import App
+
+
+class Result:
+    """Describe what a window gives, before it is said where it goes."""
+
+    def __init__(self, app: App, draft: Output) -> None:
+        """Wrap an output without name and sink; users start with `WindowedStream.aggregate`."""
+        self._app = app
+        self._draft = draft
+
+    def join(
+        self, other: Result, *more: Result, on: str | Sequence[str], how: str = "inner"
+    ) -> Result:
+        """Join results of the same windows by their keys, which are exactly the columns `on`.
+
+        "inner" keeps the groups that every side has, "left" those of this one, "full" all. A side
+        that lacks a group gives null, also for counts. Null keys match each other, as in grouping.
+        """
+        keys = key_names(on, "join(on=...)")
+        for side in (self, *more, other):
+            side._check_side(keys, self._draft.windows, how)
+            if side._app is not self._app:
+                raise DescriptionError("join(other): both results must belong to the same App")
+        for side in (other, *more):
+            if side._draft.join is not None:
+                raise DescriptionError(
+                    "join(other): other is a join itself; join one after the other instead, such "
+                    "as a.join(b, on=...).join(c, on=...)"
+                )
+        before = self._draft.join
+        legs = before.legs if before else (Leg(self._draft.stream, self._draft.aggregates),)
+        hows = before.hows if before else ()
+        further = (other, *more)
+        node = LegsNode(
+            legs=(*legs, *(Leg(s._draft.stream, s._draft.aggregates) for s in further)),
+            on=keys,
+            hows=(*hows, *(how for _ in further)),
+        )
+        _check_columns_differ(node)
+        return Result(
+            self._app, replace(self._draft, stream=node, by=keys, aggregates=node.aggregates)
+        )
+
+    def derive(self, **functions: ColumnFunction) -> Result:
+        """Add columns computed from finished rows, each by a function of a pyarrow.Table.
+
+        The table has query, window_start, window_end, the keys, the values and the columns derived
+        before; the function returns one pyarrow.Array of as many values. Rows of many windows come
+        together, or those of one in pieces: compute each row from itself, and only from it.
+        """
+        if not functions:
+            raise DescriptionError("derive(): name at least one column, such as derive(toll=...)")
+        for name, function in functions.items():
+            if not callable(function):
+                raise DescriptionError(
+                    f"derive({name}={function!r}): give a function from a pyarrow.Table to an Array"
+                )
+        draft = self._draft
+        if draft.function is not None and not draft.stages:
+            raise DescriptionError(
+                "apply(...).derive(...): compute the column inside the function that apply takes"
+            )
+        last: Output | Stage = draft.stages[-1] if draft.stages else draft
+        check_names((*last.by, *_visible(last), *last.derived, *functions), "derive")
+        derived = {**last.derived, **functions}
+        if not draft.stages:
+            return Result(self._app, replace(draft, derived=derived))
+        stages = (*draft.stages[:-1], replace(draft.stages[-1], derived=derived))
+        return Result(self._app, replace(draft, stages=stages))
+
+    def window(self, windows: Windows, by: str | Sequence[str] = ()) -> ResultWindows:
+        """Window the emitted rows again: each is an event in the last millisecond of its window.
+
+        A late pane replaces the rows that the panes before it gave.
+        """
+        check_windows(windows)
+        return ResultWindows(self._app, self._draft, windows, key_names(by, "by"))
+
+    def to(self, sink: Any, *, name: str = "output", lateness: Duration = "0 s") -> Output:
+        """Send each window's panes to a sink.
+
+        Events up to `lateness` behind the watermark amend their window with a new pane; later ones
+        go to the dead letters.
+        """
+        if not name or "/" in name:
+            raise DescriptionError(f"to(name={name!r}): give a name without '/'")
+        lateness_ms = to_ms(lateness, "lateness", allow_zero=True)
+        output = replace(self._draft, name=name, sink=sink, lateness_ms=lateness_ms)
+        self._app.add(output)
+        return output
+
+    def _check_side(self, on: tuple[str, ...], windows: Windows, how: str) -> None:
+        draft = self._draft
+        if draft.stages:
+            raise DescriptionError(
+                "join: a side is windowed twice; join the first windows' results, then window those"
+            )
+        if draft.keeps_rows:
+            raise DescriptionError(
+                "join: a side is no aggregate of one stream; join the rows before apply(...), with "
+                "a.window(...).join(b.window(...), on=...)"
+            )
+        if draft.derived:
+            raise DescriptionError("join: a side has derived columns; derive after the join")
+        check_join(how, windows, draft.windows)
+        if set(draft.by) != set(on):
+            raise DescriptionError(
+                f"join(on={list(on)}): a side is grouped by {list(draft.by)}; results are joined "
+                "by exactly the keys that each is grouped by"
+            )
+
+
+class ResultWindows:
+    """Describe the windows of a further stage, before anything is computed from them."""
+
+    def __init__(self, app: App, draft: Output, windows: Windows, by: tuple[str, ...]) -> None:
+        """Wrap a windowed result; users start with `Result.window`."""
+        self._app = app
+        self._draft = draft
+        self._windows = windows
+        self._by = by
+
+    def aggregate(self, **aggregates: Aggregate) -> Result:
+        """Compute named aggregates of the emitted rows per window and group."""
+        check_aggregates(aggregates, self._by)
+        for name, aggregate in aggregates.items():
+            if isinstance(aggregate, ApproxDistinct | ApproxQuantile):
+                raise DescriptionError(
+                    f"aggregate({name}={aggregate.label}): a further stage has no sketches; use "
+                    "count, sum, mean, min, max, variance or stddev, or take the sketch in the "
+                    "first stage"
+                )
+        stage = Stage(self._windows, self._by, aggregates)
+        return Result(self._app, replace(self._draft, stages=(*self._draft.stages, stage)))
+
+
+def _visible(part: Output | Stage) -> tuple[str, ...]:
+    join = part.join if isinstance(part, Output) else None
+    return tuple(part.aggregates if join is None else join.written)
+
+
+def _check_columns_differ(node: LegsNode) -> None:
+    taken = set(node.on)
+    for leg in node.legs:
+        for name in leg.aggregates:
+            if name in taken:
+                raise DescriptionError(
+                    f"join(other): {name!r} is a column of two sides; give each aggregate a name "
+                    f"of its own, such as aggregate(other_{name}=...)"
+                )
+            taken.add(name)

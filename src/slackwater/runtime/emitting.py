@@ -1,0 +1,152 @@
+"""Compute the panes of closing windows, in the driver or on Spark, and write them to the sink."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.panes import (
+    ClosingWindow,
+    PaneRows,
+    aggregate_panes,
+    held_rows,
+    with_pane_columns,
+)
+from slackwater.spark.frames import Template
+from slackwater.spark.row_joins import aggregated_join
+from slackwater.spark.sinks.base import PaneId, SinkWriter
+from slackwater.spark.windows import PaneValues, joined_state, pane_frame, window_frame
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bound what stays in the driver."""
+
+    state_rows: int = 1_000_000  # per query; what comes beyond goes to files
+    window_rows: int = 500_000  # partial rows of one window that the driver merges itself
+
+
+class Watch:
+    """Measure laps."""
+
+    def __init__(self) -> None:
+        """Start the first lap."""
+        self._last = time.perf_counter()
+
+    def lap_ms(self) -> float:
+        """Return how long the lap took, and start another."""
+        last, self._last = self._last, time.perf_counter()
+        return (self._last - last) * 1_000
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Say how many rows each window's pane has, and how long they took."""
+
+    counts: Sequence[int]
+    merge_ms: float
+    sink_ms: float
+
+
+class PaneEmitter:
+    """Make panes. Used by all slots at once; holds no state of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        blocks: BlockStore,
+        sinks: Mapping[object, SinkWriter],
+        limits: Limits,
+    ) -> None:
+        """Bring together what panes are made with."""
+        self._spark = spark
+        self._blocks = blocks
+        self._sinks = sinks
+        self._limits = limits
+
+    def emit(
+        self, template: Template, windows: Sequence[ClosingWindow], slot: int, watch: Watch
+    ) -> Emission:
+        """Compute and write the panes of a template's first windows."""
+        small = [window for window in windows if not self._is_large(window)]
+        counts = dict.fromkeys(windows, 0)
+        merge_ms = sink_ms = 0.0
+        if small:
+            panes = self._small_panes(template, small)
+            counts.update(zip(small, panes.counts(len(small)), strict=True))
+            merge_ms += watch.lap_ms()
+            self.write(template, panes, slot)
+            sink_ms += watch.lap_ms()
+        for window in windows:
+            if self._is_large(window):
+                pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
+                sink, frame = self._sinks[template.output.sink], self._frame(template, window)
+                counts[window] = sink.write_frame(pane, frame, slot)
+                sink_ms += watch.lap_ms()
+        return Emission([counts[window] for window in windows], merge_ms, sink_ms)
+
+    def compute(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
+        """Compute the panes of a template's first windows for a further stage, in the driver."""
+        places = {window: place for place, window in enumerate(windows)}
+        small = [window for window in windows if not self._is_large(window)]
+        parts = []
+        if small:
+            panes = self._small_panes(template, small)
+            whole = np.array([places[window] for window in small], dtype=np.int64)
+            parts.append(PaneRows(panes.table, whole[panes.owner]))
+        for window in windows:
+            if self._is_large(window):
+                table = self._frame(template, window).toArrow()
+                parts.append(_owned(table, places[window]))
+        return _together(parts)
+
+    def write(self, template: Template, panes: PaneRows, slot: int) -> None:
+        """Write panes to the template's sink; those without rows leave no trace there."""
+        if panes.table.num_rows:
+            self._sinks[template.output.sink].write(panes.table, slot)
+
+    def _small_panes(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
+        shape, output = template.pipeline.shapes[0], template.output
+        if not template.keeps_rows:
+            return aggregate_panes(shape, windows)
+        if output.row_join is not None and output.function is None:
+            rows = joined_state(self._spark, template, held_rows(windows))
+            joined = aggregated_join(output.row_join, rows, shape.by, shape.aggregates)
+            return with_pane_columns(shape, joined.toArrow(), windows)
+        return _together(
+            [
+                _owned(self._frame(template, window).toArrow(), place)
+                for place, window in enumerate(windows)
+            ]
+        )
+
+    def _frame(self, template: Template, window: ClosingWindow) -> DataFrame:
+        """Compute one window's pane as a frame."""
+        held = [chunk for state in window.slices for chunk in state.chunks]
+        files = self._blocks.paths(block for state in window.slices for block in state.blocks)
+        values = PaneValues(
+            window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
+        )
+        return pane_frame(template, window_frame(self._spark, template, held, files), values)
+
+    def _is_large(self, window: ClosingWindow) -> bool:
+        return window.in_files or window.rows_held > self._limits.window_rows
+
+
+def _owned(table: pa.Table, place: int) -> PaneRows:
+    return PaneRows(table, np.full(table.num_rows, place, dtype=np.int64))
+
+
+def _together(parts: Sequence[PaneRows]) -> PaneRows:
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0].table.column_names
+    # Nullability differs between what Spark and what the driver computes.
+    tables = [pa.table(dict(zip(names, part.table.columns, strict=True))) for part in parts]
+    return PaneRows(pa.concat_tables(tables), np.concatenate([part.owner for part in parts]))

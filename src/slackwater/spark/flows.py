@@ -1,0 +1,180 @@
+"""A description applied to DataFrames: inputs through transforms, unions and the sides of joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, TimestampType
+
+from slackwater.app.aggregates import quoted
+from slackwater.app.nodes import (
+    EVENT_TIME,
+    LegsNode,
+    Node,
+    SidesNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+)
+from slackwater.errors import DescriptionError
+from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
+
+# Where a row came from: dead letters carry it through the transforms, steps do not.
+PLACE_COLUMNS = (PARTITION, OFFSET, ARRIVAL)
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Hold the rows of a stream, and name the column that is their event time."""
+
+    frame: DataFrame
+    event_time: str
+
+    def kept(self, names: Sequence[str]) -> list[str]:
+        """Return which of these columns the rows still have."""
+        return [name for name in names if name in self.frame.columns]
+
+
+def through(node: Node, inputs: Iterator[Flow], place: str) -> Flow:
+    """Pass inputs, in the order of `leaves`, through the description of a stream."""
+    match node:
+        case SourceNode():
+            return next(inputs)
+        case TransformNode(parent=parent):
+            return _transformed(node, through(parent, inputs, place), place)
+        case UnionNode(left=left, right=right):
+            return _united(through(left, inputs, place), through(right, inputs, place), place)
+        case LegsNode(legs=legs):
+            flows = [timed(through(leg.node, inputs, place), place) for leg in legs]
+            return _legs(node, flows, place)
+        case SidesNode(sides=sides):
+            flows = [timed(through(side, inputs, place), place) for side in sides]
+            return _sides(node, flows, place)
+
+
+def timed(flow: Flow, place: str) -> Flow:
+    """Return a stream that has its event time still, as a timestamp; refuse any other."""
+    name, frame = flow.event_time, flow.frame
+    if name not in frame.columns:
+        raise DescriptionError(
+            f"{place}: the transforms drop the event time {name!r}; "
+            f"keep it in the select (left are: {', '.join(frame.columns)})"
+        )
+    if not isinstance(frame.schema[name].dataType, TimestampType):
+        raise DescriptionError(
+            f"{place}: the event time {name!r} is "
+            f"{frame.schema[name].dataType.simpleString()}, not a timestamp; cast it"
+        )
+    return flow
+
+
+def first_line(error: AnalysisException) -> str:
+    """Say the essence of what Spark found wrong."""
+    return str(error).strip().splitlines()[0]
+
+
+def _transformed(node: TransformNode, before: Flow, place: str) -> Flow:
+    try:
+        after = node.function(before.frame)
+    except AnalysisException as error:
+        raise DescriptionError(
+            f"{place}: a transform does not fit its input "
+            f"({', '.join(before.frame.columns)}): {first_line(error)}"
+        ) from error
+    if not isinstance(after, DataFrame):
+        raise DescriptionError(
+            f"{place}: a transform returned {type(after).__name__}; return the DataFrame"
+        )
+    return Flow(after, before.event_time)
+
+
+def _united(one: Flow, two: Flow, place: str) -> Flow:
+    odd = set(one.frame.columns) ^ set(two.frame.columns)
+    if one.event_time != two.event_time:
+        names = " and ".join(sorted((one.event_time, two.event_time)))
+        raise DescriptionError(
+            f"{place}: its inputs call their event time {names}; "
+            "give it the same name in all of them"
+        )
+    if not odd <= set(PLACE_COLUMNS):
+        raise DescriptionError(
+            f"{place}: union of streams with different columns: only one side has "
+            f"{', '.join(sorted(odd))}; select the same columns on both sides"
+        )
+    frame = one.frame.unionByName(two.frame, allowMissingColumns=bool(odd))
+    return Flow(frame, one.event_time)
+
+
+def _legs(node: LegsNode, flows: Sequence[Flow], place: str) -> Flow:
+    """Give the rows of each leg the keys, the arguments of its aggregates, and its mark."""
+    _check_keys(node.on, flows, place)
+    frames = []
+    for index, flow in enumerate(flows):
+        arguments = [f"{sql} AS {quoted(name)}" for name, sql in node.arguments(index).items()]
+        columns = [*_common(flow, flows), *map(quoted, node.on), *arguments]
+        try:
+            frames.append(flow.frame.selectExpr(*columns))
+        except AnalysisException as error:
+            raise DescriptionError(
+                f"{place}: an aggregate of a join's side does not fit the side's columns "
+                f"({', '.join(flow.frame.columns)}): {first_line(error)}"
+            ) from error
+    return Flow(_side_by_side(frames), EVENT_TIME)
+
+
+def _sides(node: SidesNode, flows: Sequence[Flow], place: str) -> Flow:
+    """Put the rows of each side, whole, into a column of their own."""
+    _check_keys(node.on, flows, place)
+    frames, taken = [], set[str]()
+    for index, flow in enumerate(flows):
+        inner = [n for n in flow.frame.columns if n not in (QUERY, *PLACE_COLUMNS)]
+        if flow.event_time in taken - set(node.on):
+            inner.remove(flow.event_time)  # both sides have it: the first one's is shown
+        twice = sorted((set(inner) & taken) - set(node.on))
+        if twice:
+            raise DescriptionError(
+                f"{place}: join(...): {twice[0]!r} is a column of two sides; rename it in one of "
+                "them with a transform, or drop it there"
+            )
+        taken.update(inner)
+        fields = ", ".join(_nullable(flow.frame.schema[name]) for name in inner)
+        struct = f"struct({fields}) AS {node.column(index)}"
+        frames.append(flow.frame.selectExpr(*_common(flow, flows), struct))
+    return Flow(_side_by_side(frames), EVENT_TIME)
+
+
+def _common(flow: Flow, flows: Sequence[Flow]) -> list[str]:
+    """List what all sides of a join have: the event time, and what the runtime keeps with rows."""
+    fusable = [QUERY] if all(QUERY in each.frame.columns for each in flows) else []
+    return [*fusable, *flow.kept(PLACE_COLUMNS), f"{quoted(flow.event_time)} AS {EVENT_TIME}"]
+
+
+def _nullable(field: StructField) -> str:
+    """Write a column so that Spark takes it for nullable, which it is where its struct is null."""
+    name = quoted(field.name)
+    return name if field.nullable else f"CASE WHEN TRUE THEN {name} END AS {name}"
+
+
+def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+
+
+def _check_keys(on: Sequence[str], flows: Sequence[Flow], place: str) -> None:
+    for key in on:
+        types = []
+        for flow in flows:
+            if key not in flow.frame.columns:
+                raise DescriptionError(
+                    f"{place}: join(on={key!r}): a side has no such column "
+                    f"(it has {', '.join(flow.frame.columns)}); rename or add it with a transform"
+                )
+            types.append(flow.frame.schema[key].dataType.simpleString())
+        if len(set(types)) > 1:
+            raise DescriptionError(
+                f"{place}: join(on={key!r}): the sides have it as {' and as '.join(types)}; "
+                "cast it to one type with a transform"
+            )
