@@ -70,7 +70,9 @@ def test_each_batch_emits_just_the_windows_that_its_watermark_has_passed(
         seen[batch_id] = {int(end.timestamp() * 1_000): views for end, views in sums}
 
     [grid] = Ysb().grids("spread", 1)
-    frame = Ysb().streaming_frame({"events": stream.frame()}, stream.lag_ms, grid=grid, variant=0)
+    frame = Ysb().streaming_frame(
+        {"events": stream.frame()}, stream.lag_ms, grids=[grid], variant=0
+    )
     query = start(frame.writeStream.foreachBatch(note), "0 seconds", tmp_path / "checkpoint")
     stream.begin(START_MS)
     try:

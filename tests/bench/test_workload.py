@@ -127,8 +127,8 @@ def test_every_workload_can_be_written_for_structured_streaming(
         key: spark.readStream.format("rate").load().selectExpr(*_columns(spark, source))
         for key, source in sources.items()
     }
-    grid = workload.grids("spread", 3)[0]
-    frame = workload.streaming_frame(frames, 100, grid=grid, variant=1)
+    grids = workload.grids("spread", 3)
+    frame = workload.streaming_frame(frames, 100, grids=grids, variant=1)
     assert frame.isStreaming
     assert "window" in frame.columns
 

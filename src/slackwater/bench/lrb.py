@@ -6,7 +6,7 @@ come, for each segment of an expressway, the mean speed, the number of cars and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -105,7 +105,12 @@ class Lrb(Workload):
         return segments_app(sink, phase=phase, variant=variant)
 
     def streaming_frame(
-        self, inputs: Mapping[str, DataFrame], lag_ms: int, *, grid: WindowGrid, variant: int
+        self,
+        inputs: Mapping[str, DataFrame],
+        lag_ms: int,
+        *,
+        grids: Sequence[WindowGrid],
+        variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming."""
         speeds, cars, stops = (
@@ -116,7 +121,7 @@ class Lrb(Workload):
             .unionByName(counted_cars(cars))
             .unionByName(stopped_cars(stops))
         )
-        return reports.groupBy(spark_window(grid), *SEGMENT).agg(
+        return reports.groupBy(spark_window(grids[0]), *SEGMENT).agg(
             F.mean("mph").alias("mph"),
             F.count("counted").alias("cars"),
             F.count("stopped").alias("stopped"),

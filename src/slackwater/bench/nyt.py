@@ -7,7 +7,7 @@ to be read as an example of `transform`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import ClassVar, Final
@@ -169,14 +169,19 @@ class Nyt(Workload):
         return boroughs_app(sink, phase=phase, variant=variant)
 
     def streaming_frame(
-        self, inputs: Mapping[str, DataFrame], lag_ms: int, *, grid: WindowGrid, variant: int
+        self,
+        inputs: Mapping[str, DataFrame],
+        lag_ms: int,
+        *,
+        grids: Sequence[WindowGrid],
+        variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming."""
         start = varied(inputs["trips"], variant)
         trips = reduce(lambda frame, function: function(frame), PIPELINE, start)
         return (
             trips.withWatermark("event_time", f"{lag_ms} milliseconds")
-            .groupBy(spark_window(grid), "borough")
+            .groupBy(spark_window(grids[0]), "borough")
             .agg(
                 F.count("*").alias("trips"),
                 F.mean("kilometres").alias("kilometres"),

@@ -71,7 +71,7 @@ def run_stock(
             frame = workload.streaming_frame(
                 {name: stream.frame() for name, stream in named.items()},
                 max(stream.lag_ms for stream in named.values()),
-                grid=workload.grids(options.phase, number)[0],
+                grids=workload.grids(options.phase, number),
                 variant=number % options.distinct,
             )
             writer = frame.writeStream.format("noop")

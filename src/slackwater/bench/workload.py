@@ -62,7 +62,12 @@ class Workload(ABC):
 
     @abstractmethod
     def streaming_frame(
-        self, inputs: Mapping[str, DataFrame], lag_ms: int, *, grid: WindowGrid, variant: int
+        self,
+        inputs: Mapping[str, DataFrame],
+        lag_ms: int,
+        *,
+        grids: Sequence[WindowGrid],
+        variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming, with watermarks that trail by `lag_ms`."""
 

@@ -7,7 +7,7 @@ stream of events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -78,13 +78,18 @@ class Ysb(Workload):
         return views_app(sw.ysb_ads(spark), sink, phase=phase, variant=variant)
 
     def streaming_frame(
-        self, inputs: Mapping[str, DataFrame], lag_ms: int, *, grid: WindowGrid, variant: int
+        self,
+        inputs: Mapping[str, DataFrame],
+        lag_ms: int,
+        *,
+        grids: Sequence[WindowGrid],
+        variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming."""
         events = inputs["events"]
         views = viewed_campaigns(events, sw.ysb_ads(events.sparkSession), variant)
         return (
             views.withWatermark("event_time", f"{lag_ms} milliseconds")
-            .groupBy(spark_window(grid), "campaign_id")
+            .groupBy(spark_window(grids[0]), "campaign_id")
             .count()
         )
