@@ -110,7 +110,7 @@ def due_in(
     yield from due.items()
 
 
-def spark_window(grid: WindowGrid, time: str = "event_time") -> Column:
+def spark_window(grid: WindowGrid, time: str | Column = "event_time") -> Column:
     """Write a query's windows as Structured Streaming has them."""
     return F.window(
         time,
