@@ -49,6 +49,19 @@ def test_the_testing_guide_s_example_passes(spark: object) -> None:
     test(spark)
 
 
+@pytest.mark.spark
+def test_the_examples_of_joins_and_chains_pass(spark: object) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/joins.md"):
+        exec(compile(block, "docs/joins.md", "exec"), names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 3
+    for name in tests:
+        test = names[name]
+        assert callable(test)
+        test(spark)
+
+
 def test_the_documents_link_only_to_what_exists() -> None:
     for document in (
         "README.md",

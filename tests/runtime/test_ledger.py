@@ -12,7 +12,14 @@ from slackwater.errors import JournalLockedError
 from slackwater.progress.watermarks import Watermarks
 from slackwater.runtime import ledger as ledger_module
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
-from slackwater.runtime.state import Block, Counters, PlannedRange, QueryChange, QueryState
+from slackwater.runtime.state import (
+    Block,
+    Counters,
+    PlannedRange,
+    QueryChange,
+    QueryState,
+    StageChange,
+)
 from slackwater.spark.sources.base import Range
 
 ROWS = pa.table({"key": ["a", "b"], "_sw_rows": [1, 2], "n__n": [1, 2]})
@@ -49,7 +56,16 @@ def seen(state: QueryState) -> object:
         start: (pa.concat_tables(held.chunks).to_pylist() if held.chunks else [], held.blocks)
         for start, held in state.slices.items()
     }
+    stages = [
+        (
+            stage.panes,
+            stage.gone_until_ms,
+            {start: rows and rows.to_pylist() for start, rows in stage.sources.items()},
+        )
+        for stage in state.stages
+    ]
     return (
+        stages,
         state.number,
         state.name,
         state.fingerprint,
@@ -84,6 +100,38 @@ def test_everything_committed_is_there_after_a_restart(tmp_path: Path, snapshot:
     after = [seen(again.content.queries[name]) for name in ("one", "two")]
     assert after == before
     assert again.content.queries["two"].pending == planned(0)
+    again.close()
+
+
+def staged(step: int) -> tuple[StageChange, ...]:
+    """Replace the rows of a window twice, then forget it; the second stage has other columns."""
+    fired, until_ms = {step * 1_000: 1}, (step - 3) * 1_000
+    rows = pa.table({"key": [str(step)], "total__sum": [float(step)]})
+    odd = rows if step % 2 else None  # a window may come to have no rows
+    first = StageChange(fired, until_ms, (step - 5,), {step - 1: ROWS, step: ROWS})
+    return first, StageChange(fired, until_ms, (step - 4,), {step - 1: odd, step: rows})
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_the_stages_of_a_chain_are_there_after_a_restart(tmp_path: Path, snapshot: bool) -> None:
+    ledger = Ledger(tmp_path)
+    query = ledger.introduce("q", {})
+    plain = ledger.introduce("plain", {})
+    for step in range(8):
+        run_step(ledger, query.number, step, stages=staged(step))
+        run_step(ledger, plain.number, step)
+    if snapshot:
+        ledger.begin_snapshot({})()
+        run_step(ledger, query.number, 8, stages=staged(8))
+    before = [seen(query), seen(plain)]
+    last = 8 if snapshot else 7
+    assert sorted(query.stages[0].sources) == list(range(last - 4, last + 1))
+    assert query.stages[1].sources[last - 1 if last % 2 == 0 else last - 2] is None
+    assert query.stages[0].rows_held == 5 * ROWS.num_rows
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    assert [seen(again.content.queries[name]) for name in ("q", "plain")] == before
     again.close()
 
 

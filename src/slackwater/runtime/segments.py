@@ -239,7 +239,7 @@ def _opens_well(path: Path, data: bytes, kind: FileKind, number: int) -> bool:
                 f"{path} has format version {version}, and this Slackwater reads up to {VERSION}: "
                 "upgrade Slackwater, or use another directory"
             )
-        if version < VERSION:
+        if 0 < version < VERSION:  # zeros are a header that was never written
             raise JournalVersionError(
                 f"{path} has format version {version}, and this Slackwater reads {VERSION} only: "
                 "run its queries to their end with the version that wrote it, or use another "

@@ -156,7 +156,7 @@ def _common(flow: Flow, flows: Sequence[Flow]) -> list[str]:
 def _nullable(field: StructField) -> str:
     """Write a column so that Spark takes it for nullable, which it is where its struct is null."""
     name = quoted(field.name)
-    return name if field.nullable else f"CASE WHEN TRUE THEN {name} END AS {name}"
+    return name if field.nullable else f"CASE WHEN {name} IS NOT NULL THEN {name} END AS {name}"
 
 
 def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:
