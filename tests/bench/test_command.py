@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from slackwater.bench import command
+from slackwater.bench.calibration import Calibration, Sample, TemplateCost
 from slackwater.bench.command import Progress, run_bench, write_json
 from slackwater.bench.due import Span
 from slackwater.bench.figures import Measured, figures
@@ -46,6 +47,47 @@ def test_each_policy_has_one_result_in_the_order_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("workers")
+def test_repeats_are_written_policy_by_policy_with_a_summary(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    options = BenchOptions(policies=("stock", "deadline"), repeat=3, json=str(path))
+    results = run_bench(options)
+    expected = [(policy, seed) for policy in ("stock", "deadline") for seed in (7, 8, 9)]
+    assert [(result["policy"], result["seed"]) for result in results] == expected
+    written = json.loads(path.read_text())
+    assert written["results"] == results
+    assert [it["policy"] for it in written["summary"]] == ["stock", "deadline"]
+    assert written["summary"][1]["mean_ms"] == {"mean": 40.0, "low": 40.0, "high": 40.0, "runs": 3}
+    assert written["calibration"] is None
+
+
+@pytest.mark.usefixtures("workers")
+def test_with_a_load_all_policies_run_at_the_rate_that_follows_from_one_calibration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calibrated: list[Task] = []
+    costs = Calibration(2, 3_000, (TemplateCost(0, 60.0, 0.0001, (Sample(1_000, 60.1),)),))
+
+    def find_costs(task: Task, progress: Progress) -> Calibration:
+        calibrated.append(task)
+        progress("measuring steps", 1.0)
+        return costs
+
+    monkeypatch.setattr(command, "run_calibration", find_costs)
+    told: list[float] = []
+    path = tmp_path / "out.json"
+    options = BenchOptions(policies=("deadline", "fcfs"), queries=20, load=0.9, json=str(path))
+    results = run_bench(options, lambda text, share: told.append(share))
+    # 20 steps of 60 ms in 3 s take 0.2 of two slots; 0.7 are left for events of 100 ns.
+    assert [result["rate"] for result in results] == [700_000.0, 700_000.0]
+    assert len(calibrated) == 1
+    assert told == sorted(told)
+    written = json.loads(path.read_text())
+    assert written["results"] == results
+    assert written["summary"] is None
+    assert Calibration.from_dict(written["calibration"]) == costs
+
+
+@pytest.mark.usefixtures("workers")
 def test_progress_never_goes_back_and_ends_at_one() -> None:
     told: list[tuple[str, float]] = []
     run_bench(
@@ -73,6 +115,13 @@ def test_the_table_shows_every_policy(capsys: pytest.CaptureFixture[str]) -> Non
 def test_results_are_written_as_a_list(tmp_path: Path) -> None:
     write_json(tmp_path / "none.json", [])
     assert json.loads((tmp_path / "none.json").read_text()) == []
+
+
+@pytest.mark.spark
+def test_an_error_that_says_what_to_do_comes_without_a_log(tmp_path: Path) -> None:
+    options = BenchOptions(workload="nyt", data=str(tmp_path), directory=str(tmp_path))
+    with pytest.raises(SlackwaterError, match=r"^deadline: data='.*' holds no Parquet file"):
+        command.run_task(Task(options, "deadline"), lambda text, share: None)
 
 
 def test_a_worker_that_fails_is_reported_with_the_end_of_its_log(

@@ -122,6 +122,21 @@ def test_results_have_exactly_the_fields_that_are_promised() -> None:
     assert json.loads(json.dumps(with_profile)) == with_profile
 
 
+def test_a_profile_tells_of_each_window_when_it_was_due_and_how_late_it_was() -> None:
+    both = step(13_500, pane("b", 13_000, 13_500)), step(12_300, pane("a", 12_000, 12_300))
+    result = figures(BenchOptions(profile=True), "deadline", measured(collected(*both)))
+    assert result["windows"] == [[12_100.0, 300.0, 200.0], [13_100.0, 500.0, 400.0]]
+
+
+def test_slowdown_is_propagation_over_the_cost_of_a_step_of_ones_own() -> None:
+    both = step(12_300, pane("a", 12_000, 12_300)), step(13_500, pane("b", 13_000, 13_500))
+    seen = replace(measured(collected(*both)), own_step_ms={"a": 50.0, "b": 200.0})
+    result = figures(BenchOptions(load=0.9), "deadline", seen)
+    assert (result["slowdown_mean"], result["slowdown_p50"]) == (3.0, 3.0)  # 200 / 50, 400 / 200
+    assert result["load"] == 0.9
+    assert figures(BenchOptions(), "deadline", measured(collected(*both)))["slowdown_mean"] is None
+
+
 def test_what_does_not_apply_is_null() -> None:
     seen = replace(measured(collected()), decide_ms=None, times=None, late_rows=None)
     result = figures(BenchOptions(), "stock", seen)

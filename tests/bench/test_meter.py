@@ -1,7 +1,7 @@
 import psutil
 
 from slackwater.bench.due import Span
-from slackwater.bench.meter import Sample, sample_tree, usage_of
+from slackwater.bench.meter import Sample, TreeMeter, sample_tree, usage_of
 
 MB = 1024 * 1024
 
@@ -23,6 +23,12 @@ def test_the_peak_of_memory_is_that_of_the_span_alone() -> None:
 
 def test_a_span_that_was_not_sampled_gives_no_figures() -> None:
     assert usage_of([], Span(0, 1_000), cores=2) == {"cpu_share": None, "memory_peak_mb": None}
+
+
+def test_samples_of_a_span_are_told_as_moment_seconds_and_megabytes() -> None:
+    meter = TreeMeter(psutil.Process().pid)
+    meter._samples = [Sample(i * 500.0, cpu_s=i / 3, resident_bytes=i * MB) for i in range(5)]
+    assert meter.samples(Span(500, 1_500)) == [[500, 0.33, 1.0], [1_000, 0.67, 2.0]]
 
 
 def test_a_process_that_has_worked_shows_what_it_used() -> None:

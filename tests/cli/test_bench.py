@@ -13,9 +13,10 @@ from slackwater.bench.options import BenchOptions
 from slackwater.cli import bench as command
 
 
-def result_of(policy: str) -> dict[str, Any]:
+def result_of(policy: str, seed: int) -> dict[str, Any]:
     numbers: dict[str, Any] = dict.fromkeys(RESULT_FIELDS, 1)
-    return {**numbers, "policy": policy, "workload": "ysb", "delay": "none", "latencies_ms": [5.0]}
+    names = {"policy": policy, "seed": seed, "workload": "ysb", "delay": "none"}
+    return {**numbers, **names, "latencies_ms": [5.0]}
 
 
 @pytest.fixture
@@ -28,7 +29,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchOptions]:
         for place, policy in enumerate(options.policies):
             progress(f"{policy}: measuring", place / len(options.policies))
         progress("done", 1.0)
-        results = [result_of(policy) for policy in options.policies]
+        results = [
+            result_of(policy, options.seed + turn)
+            for policy in options.policies
+            for turn in range(options.repeat)
+        ]
         if options.json is not None:
             Path(options.json).write_text(json.dumps(results))
         return results
@@ -44,6 +49,7 @@ def test_options_reach_the_benchmark(
     arguments = (
         "--policy deadline,default,stock --queries 8 --rate 500 --seconds 20 --warmup 12 "
         "--delay uniform --seed 3 --distinct 2 --phase aligned --slots 1 --no-durable --sink memory"
+        " --start random --profile"
     )
     result = invoke("bench", "ysb", *arguments.split(), "--json", out)
     assert result.exit_code == 0, result.output
@@ -58,6 +64,8 @@ def test_options_reach_the_benchmark(
             seed=3,
             distinct=2,
             phase="aligned",
+            start="random",
+            profile=True,
             slots=1,
             durable=False,
             sink="memory",
@@ -65,6 +73,28 @@ def test_options_reach_the_benchmark(
         )
     ]
     assert [it["policy"] for it in json.loads(out.read_text())] == ["deadline", "default", "stock"]
+
+
+def test_a_load_takes_the_place_of_a_rate(
+    invoke: Invoke, asked: list[BenchOptions], tmp_path: Path
+) -> None:
+    result = invoke("bench", "nyt", "--policies", "fcfs,default", "--load", 0.9, "--data", tmp_path)
+    assert result.exit_code == 0, result.output
+    data = str(tmp_path)
+    assert asked == [
+        BenchOptions(workload="nyt", policies=("fcfs", "default"), load=0.9, data=data)
+    ]
+
+
+def test_repeats_are_summed_up_below_the_single_results(
+    invoke: Invoke, asked: list[BenchOptions], tmp_path: Path
+) -> None:
+    chart = tmp_path / "latency.png"
+    page = invoke("bench", "ysb", "--repeat", 3, "--chart", chart).stdout
+    assert asked[0].repeat == 3
+    assert page.count("│ deadline") == 4
+    assert "means over 3 runs" in page
+    assert chart.exists()
 
 
 def test_without_options_the_benchmark_has_its_own_defaults(
@@ -99,6 +129,10 @@ def test_a_chart_is_drawn_from_every_single_latency(
         ("ysb --policy ,", "name at least one"),
         ("nexmark", "workload='nexmark'"),
         ("ysb --warmup 1", "warmup=1.0"),
+        ("ysb --rate 100 --load 0.9", "rate and load exclude each other"),
+        ("ysb --data .", "data='.'"),
+        ("nyt --data nowhere", "nowhere cannot be read"),
+        ("ysb --repeat 0", "repeat=0"),
         ("ysb --delay never", "uniform"),
         ("ysb --json /nowhere/out.json", "its directory does not exist"),
     ],

@@ -119,7 +119,7 @@ def calibrate(
         def measure_all(sizes: Sequence[int], share: float) -> None:
             for place, variant in enumerate(variants):
                 progress("measuring steps", share + 0.4 * place / len(variants))
-                for events in sizes:
+                for events in sorted(sizes, reverse=True):  # the large ones warm up the small
                     samples[variant] += bench.measure(variant, events, effort.passes)
 
         def found() -> Calibration:

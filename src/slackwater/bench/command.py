@@ -134,6 +134,8 @@ def _run_worker(task: Task, progress: Progress) -> tuple[dict[str, Any], TreeMet
                 f"the end of its log:\n{tail}"
             )
         outcome: dict[str, Any] = json.loads(result_file.read_text())
+        if "error" in outcome:
+            raise SlackwaterError(f"{task.label}: {outcome['error']}")
         return outcome, meter
 
 

@@ -57,7 +57,7 @@ FURTHER_FIELDS: Final = (
     "slowdown_p50",
     "slowdown_p99",
 )
-PROFILE_FIELDS: Final = ("latencies_ms", "propagations_ms", "windows")
+PROFILE_FIELDS: Final = ("latencies_ms", "propagations_ms", "slowdowns", "windows")
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,7 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
     if options.profile:
         result["latencies_ms"] = [round(value, 2) for value in latencies]
         result["propagations_ms"] = [round(value, 2) for value in propagations]
+        result["slowdowns"] = [round(value, 2) for value in slowdowns]
         due_ms = [seen.due[key] for key in fired]
         result["windows"] = sorted(
             [round(value, 2) for value in window]

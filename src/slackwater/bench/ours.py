@@ -161,7 +161,7 @@ def run_ours(
     ) as runtime:
         # Streams start when all queries are deployed and planned, or there would be a backlog to
         # begin with.
-        planning_ms = 3_000 + 700 * options.distinct
+        planning_ms = 3_000 + 700 * options.distinct * len(inputs_of(options, 0)[0])
         start_ms = int(clock.now_ms() + planning_ms + 5 * options.queries)
         inputs = _deploy(spark, options, runtime, sink, start_ms)
         runtime.warm()

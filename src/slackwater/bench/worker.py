@@ -18,6 +18,7 @@ from slackwater.bench.calibrating import calibrate
 from slackwater.bench.options import STOCK, BenchOptions
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
+from slackwater.errors import SlackwaterError
 
 DRIVER_MEMORY = "2g"
 CALIBRATION: Final = "calibration"  # in place of a policy: measure what steps cost
@@ -113,7 +114,11 @@ def _tell(text: str, share: float) -> None:
 def main(arguments: list[str]) -> None:
     """Do the task in the one file, and write what came of it to the other."""
     task_file, result_file = (Path(argument) for argument in arguments)
-    outcome = perform(Task.from_json(task_file.read_text()), result_file.parent)
+    task = Task.from_json(task_file.read_text())
+    try:
+        outcome = perform(task, result_file.parent)
+    except SlackwaterError as error:  # it says what to do: nobody needs to read a trace
+        outcome = {"error": str(error)}
     result_file.write_text(json.dumps(outcome))
 
 

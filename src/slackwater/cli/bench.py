@@ -106,6 +106,8 @@ def bench(
     for file in (json, chart):
         if file is not None and not file.resolve().parent.is_dir():
             raise DescriptionError(f"{file} cannot be written: its directory does not exist")
+    if data is not None and not data.is_dir():
+        raise DescriptionError(f"{data} cannot be read: it is no directory of trips")
     if rate is not None and load is not None:
         raise DescriptionError("rate and load exclude each other: give one of them")
     options = BenchOptions(
