@@ -1,6 +1,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+FLINK := .flink
 
 # Spark starts its Python workers by name: without this they would be whatever python3 is on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -9,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test test-slow format clean
+.PHONY: help install demo flink lint test test-slow format clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 - \2/p' Makefile
@@ -23,6 +24,12 @@ $(INSTALLED): pyproject.toml
 
 demo: $(INSTALLED) ## Run the demonstration
 	@$(WITH_JAVA) $(BIN)/slackwater demo
+
+flink: $(FLINK)/.installed ## Install Flink, for `slackwater bench` to compare with (330 MB to download)
+
+$(FLINK)/.installed: scripts/ensure_flink.sh $(wildcard src/slackwater/bench/flink/java/*.java)
+	$(WITH_JAVA) scripts/ensure_flink.sh $(FLINK)
+	@touch $@
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check
@@ -41,5 +48,5 @@ format: $(INSTALLED) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format
 
 clean: ## Remove all that make has made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) $(FLINK) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

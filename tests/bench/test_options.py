@@ -65,3 +65,11 @@ def test_structured_streaming_is_tried_with_both_triggers_and_others_once() -> N
         ["stock, trigger 0 seconds", "stock, trigger 3 seconds"],
         ["deadline"],
     ]
+
+
+def test_flink_is_tried_with_both_watermark_intervals() -> None:
+    plan = tasks_of(BenchOptions(policies=("flink", "flink_durable")))
+    assert [[task.label for task in tasks] for tasks in plan] == [
+        [f"{peer}, watermarks every {interval} ms" for interval in (50, 200)]
+        for peer in ("flink", "flink_durable")
+    ]

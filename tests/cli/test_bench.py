@@ -9,6 +9,7 @@ from tests.cli.conftest import Invoke
 
 from slackwater.bench.command import Progress
 from slackwater.bench.figures import RESULT_FIELDS
+from slackwater.bench.flink.installation import HOME_VARIABLE
 from slackwater.bench.options import BenchOptions
 from slackwater.cli import bench as command
 
@@ -120,6 +121,18 @@ def test_a_chart_is_drawn_from_every_single_latency(
     assert result.exit_code == 0, result.output
     assert asked[0].profile
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_flink_is_not_installed_it_is_skipped_with_one_line(
+    invoke: Invoke, asked: list[BenchOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    result = invoke("bench", "ysb", "--policies", "deadline,flink,flink_durable")
+    assert result.exit_code == 0, result.output
+    assert [line for line in result.stdout.splitlines() if "make flink" in line] == [
+        "flink, flink_durable skipped: not installed here (`make flink` installs it)"
+    ]
+    assert [options.policies for options in asked] == [("deadline",)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_version_names_the_program(invoke: Invoke) -> None:
 
 def test_help_lists_every_command(invoke: Invoke) -> None:
     page = invoke("--help").stdout
-    for command in ("demo", "run", "status", "bench"):
+    for command in ("demo", "run", "status", "bench", "report"):
         assert command in page
 
 

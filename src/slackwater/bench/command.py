@@ -17,6 +17,7 @@ from slackwater.bench.calibration import Calibration
 from slackwater.bench.due import Span
 from slackwater.bench.meter import TreeMeter
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.provenance import provenance
 from slackwater.bench.repeats import summary
 from slackwater.bench.stock import better
 from slackwater.bench.worker import CALIBRATION, Task, tasks_of
@@ -71,7 +72,7 @@ def run_task(task: Task, progress: Progress) -> dict[str, Any]:
     """Have one worker measure, and add what it used of the machine."""
     outcome, meter = _run_worker(task, progress)
     span = Span(outcome["first_ms"], outcome["until_ms"])
-    result: dict[str, Any] = outcome["result"] | meter.usage(span)
+    result: dict[str, Any] = outcome["result"] | meter.usage(span) | provenance()
     if task.options.profile:
         result["samples"] = meter.samples(span)
     return result

@@ -12,6 +12,9 @@ from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
 
 STOCK: Final = "stock"
+FLINK: Final = "flink"
+FLINK_DURABLE: Final = "flink_durable"  # with checkpoints
+PEERS: Final = (STOCK, FLINK, FLINK_DURABLE)
 WORKLOADS: Final = ("ysb", "lrb", "nyt")
 LEAST_WARMUP_S: Final = 10.0
 LEAST_RATE: Final = 10.0  # below, a window might hold no row, and could not be due
@@ -59,8 +62,13 @@ class BenchOptions:
         object.__setattr__(self, "policies", tuple(self.policies))
         _require(len(self.policies) > 0, "policies", self.policies, "name at least one")
         for policy in self.policies:
-            _one_of("policies", policy, (*POLICIES, STOCK))
+            _one_of("policies", policy, (*POLICIES, *PEERS))
             _require(self.policies.count(policy) == 1, "policies", policy, "name each once")
+            if policy in (FLINK, FLINK_DURABLE):
+                wanted = f"another policy: {policy} is written for the workload ysb alone"
+                _require(self.workload == "ysb", "policies", policy, wanted)
+                wanted = f"together: {policy} cannot start its inputs one by one"
+                _require(self.start == "together", "start", self.start, wanted)
         _require(self.queries >= 1, "queries", self.queries, "one or more")
         _number("rate", self.rate, LEAST_RATE, "records a second of each query")
         if self.load is not None:
@@ -95,6 +103,15 @@ class BenchOptions:
         True
         """
         return cls(**values)
+
+
+def variant_text(policy: str, variant: str) -> str:
+    """Say with which setting a peer was run, of those that it is tried with.
+
+    >>> variant_text("stock", "3 seconds"), variant_text("flink", "watermarks every 50 ms")
+    ('trigger 3 seconds', 'watermarks every 50 ms')
+    """
+    return f"trigger {variant}" if policy == STOCK else variant
 
 
 def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, variant_text
 from slackwater.bench.repeats import summary
 
 
@@ -82,7 +83,7 @@ def _ratio_interval(it: dict[str, Any] | None) -> str:
 def _cells(result: dict[str, Any], first: dict[str, Any]) -> list[str]:
     policy = result["policy"]
     if result.get("trigger"):
-        policy = f"{policy} (trigger {result['trigger']})"
+        policy = f"{policy} ({variant_text(policy, result['trigger'])})"
     return [
         policy,
         *(show_latency(result[f"{name}_ms"]) for name in ("mean", "p50", "p95", "p99", "max")),
@@ -142,6 +143,12 @@ def _summary_caption(results: Sequence[dict[str, Any]]) -> str:
 
 def _caption(results: Sequence[dict[str, Any]]) -> str:
     notes = ["latency: result committed minus window end; propagation: minus closing watermark"]
-    if any(result.get("trigger") for result in results):
+    policies = {result["policy"] for result in results}
+    if STOCK in policies:
         notes.append("stock: Structured Streaming with its better trigger, results not stored")
+    if policies & {FLINK, FLINK_DURABLE}:
+        notes.append(
+            "flink: the better watermark interval, results not stored; propagation from the event "
+            "that its watermark needs"
+        )
     return "\n".join(notes)

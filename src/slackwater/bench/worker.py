@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import slackwater as sw
 from slackwater.bench.calibrating import calibrate
-from slackwater.bench.options import STOCK, BenchOptions
+from slackwater.bench.flink.running import INTERVALS_MS, run_flink
+from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
 from slackwater.errors import SlackwaterError
@@ -28,8 +29,8 @@ CALIBRATION: Final = "calibration"  # in place of a policy: measure what steps c
 class Task:
     """Name what one worker measures.
 
-    `trigger` is only for Structured Streaming. `own_step_ms` is how long a step takes for each of
-    the pipelines, where that has been measured.
+    `trigger` is the setting of a peer with several. `own_step_ms` is how long a step takes for each
+    of the pipelines, where that has been measured.
     """
 
     options: BenchOptions
@@ -42,7 +43,7 @@ class Task:
         """Say it in a word or two."""
         words = [self.policy]
         if self.trigger is not None:
-            words.append(f"trigger {self.trigger}")
+            words.append(variant_text(self.policy, self.trigger))
         if self.options.repeat > 1 and self.policy != CALIBRATION:
             words.append(f"seed {self.options.seed}")
         return ", ".join(words)
@@ -67,23 +68,32 @@ class Task:
 def tasks_of(
     options: BenchOptions, own_step_ms: tuple[float, ...] | None = None
 ) -> list[list[Task]]:
-    """List what to measure for each result: Structured Streaming is tried with each trigger.
+    """List what to measure for each result: peers are tried with several settings.
 
     Repeats follow each other as a whole, and each begins with another policy: so no policy is
     always the one that finds the machine cool, or busy.
     """
+    settings: dict[str, tuple[str, ...]] = {
+        STOCK: triggers(options),
+        FLINK: tuple(INTERVALS_MS),
+        FLINK_DURABLE: tuple(INTERVALS_MS),
+    }
     groups = []
     for turn in range(options.repeat):
         seeded = replace(options, seed=options.seed + turn)
         shift = turn % len(options.policies)
         for policy in (*options.policies[shift:], *options.policies[:shift]):
-            tried = triggers(options) if policy == STOCK else (None,)
-            groups.append([Task(seeded, policy, trigger, own_step_ms) for trigger in tried])
+            tried = settings.get(policy, (None,))
+            groups.append([Task(seeded, policy, setting, own_step_ms) for setting in tried])
     return groups
 
 
 def perform(task: Task, directory: Path) -> dict[str, Any]:
-    """Start Spark, measure, and return the result with the span of time it is about."""
+    """Start the engine, measure, and return the result with the span of time it is about."""
+    if task.policy in (FLINK, FLINK_DURABLE):
+        assert task.trigger is not None
+        result, span = run_flink(task.options, task.policy, task.trigger, directory, progress=_tell)
+        return {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
     settings = {"spark_driver_memory": DRIVER_MEMORY}
     _tell("starting Spark", 0.0)
     if task.trigger is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +16,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from slackwater.bench.charts import latency_chart
 from slackwater.bench.command import Progress as Report
 from slackwater.bench.command import run_bench, run_count
-from slackwater.bench.options import STOCK, WORKLOADS, BenchOptions
+from slackwater.bench.flink.installation import MISSING, FlinkInstallation
+from slackwater.bench.options import FLINK, FLINK_DURABLE, PEERS, WORKLOADS, BenchOptions
 from slackwater.bench.table import results_table, summary_table
 from slackwater.cli.consoles import output, print_note, print_table
 from slackwater.errors import DescriptionError
@@ -31,10 +32,10 @@ def bench(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy",
             "--policies",
+            "--policy",
             help="What to compare, with commas between; the first is what others are compared "
-            f"with. Known: {', '.join((*POLICIES, STOCK))} (Structured Streaming).",
+            f"with. Known: {', '.join((*POLICIES, *PEERS))} (stock: Structured Streaming).",
         ),
     ] = ",".join(DEFAULTS["policies"]),
     queries: Annotated[int, typer.Option(help="Queries at once.")] = DEFAULTS["queries"],
@@ -101,7 +102,7 @@ def bench(
 
     Each policy gets a process of its own, one after the other, and takes the warm-up, the measured
     seconds, and some more for Spark to start. Structured Streaming (stock) is run with two
-    triggers, and its better result counts.
+    triggers, Flink with two watermark intervals, and their better result counts.
     """
     for file in (json, chart):
         if file is not None and not file.resolve().parent.is_dir():
@@ -112,7 +113,7 @@ def bench(
         raise DescriptionError("rate and load exclude each other: give one of them")
     options = BenchOptions(
         workload=workload,
-        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        policies=_installed(name.strip() for name in policy.split(",") if name.strip()),
         queries=queries,
         rate=DEFAULTS["rate"] if rate is None else rate,
         load=load,
@@ -150,6 +151,16 @@ def _latencies(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     for result in results:
         together.setdefault(result["policy"], []).extend(result["latencies_ms"])
     return together
+
+
+def _installed(policies: Iterable[str]) -> tuple[str, ...]:
+    """Leave out, and say so, what this machine cannot run."""
+    asked = tuple(policies)
+    missing = [name for name in asked if name in (FLINK, FLINK_DURABLE)]
+    if not missing or FlinkInstallation.find() is not None:
+        return asked
+    print_note(f"{', '.join(missing)} skipped: {MISSING}")
+    return tuple(name for name in asked if name not in missing)
 
 
 @contextmanager

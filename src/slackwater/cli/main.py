@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from slackwater.cli.bench import bench
 from slackwater.cli.consoles import hide_logs, print_error, show_logs
 from slackwater.cli.demo import demo
+from slackwater.cli.report import report
 from slackwater.cli.run import run
 from slackwater.cli.status import status
 from slackwater.errors import SlackwaterError
@@ -41,6 +42,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(status)
 app.command()(bench)
+app.command()(report)
 
 
 def _print_version(wanted: bool) -> None:

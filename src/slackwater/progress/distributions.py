@@ -112,14 +112,19 @@ class ZipfDelay(DelayDistribution):
         within = np.cumsum(zipf_shares(self.max_ms, self.exponent))
         return float(min(int(np.searchsorted(within, _share(p))) + 1, self.max_ms))
 
+    @property
+    def table(self) -> AliasTable:
+        """Return the table that is drawn from: outcome 0 is a delay of one millisecond."""
+        return _alias_table(self.max_ms, self.exponent)
+
     def draw(self, u: Floats) -> Floats:
-        return (_alias_table(self.max_ms, self.exponent).draw(u) + 1).astype(np.float64)
+        return (self.table.draw(u) + 1).astype(np.float64)
 
     def sql(self, u: str) -> str:
-        return f"({_alias_table(self.max_ms, self.exponent).sql(u)} + 1.0D)"
+        return f"({self.table.sql(u)} + 1.0D)"
 
 
-class _TabulatedDelay(DelayDistribution):
+class TabulatedDelay(DelayDistribution):
     """Draw from a table of quantiles."""
 
     @abstractmethod
@@ -129,15 +134,20 @@ class _TabulatedDelay(DelayDistribution):
     def quantile(self, p: float) -> float:
         return float(self._quantiles(np.array([p]))[0]) if _share(p) > 0 else 0.0
 
+    @property
+    def table(self) -> QuantileTable:
+        """Return the table that is drawn from."""
+        return _quantile_table(self)
+
     def draw(self, u: Floats) -> Floats:
-        return _quantile_table(self).draw(u)
+        return self.table.draw(u)
 
     def sql(self, u: str) -> str:
-        return _quantile_table(self).sql(u)
+        return self.table.sql(u)
 
 
 @dataclass(frozen=True)
-class ExponentialDelay(_TabulatedDelay):
+class ExponentialDelay(TabulatedDelay):
     """Draw delays from an exponential distribution."""
 
     scale_ms: float
@@ -155,7 +165,7 @@ class ExponentialDelay(_TabulatedDelay):
 
 
 @dataclass(frozen=True)
-class GammaDelay(_TabulatedDelay):
+class GammaDelay(TabulatedDelay):
     """Draw delays from a Gamma distribution."""
 
     shape: float
@@ -181,7 +191,7 @@ class GammaDelay(_TabulatedDelay):
 
 
 @dataclass(frozen=True)
-class LogNormalDelay(_TabulatedDelay):
+class LogNormalDelay(TabulatedDelay):
     """Draw delays whose logarithms are normally distributed."""
 
     median_ms: float
@@ -202,7 +212,7 @@ class LogNormalDelay(_TabulatedDelay):
 
 
 @lru_cache(maxsize=64)
-def _quantile_table(delay: _TabulatedDelay) -> QuantileTable:
+def _quantile_table(delay: TabulatedDelay) -> QuantileTable:
     return QuantileTable.of(delay._quantiles)
 
 
