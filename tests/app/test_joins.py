@@ -53,6 +53,7 @@ def test_a_join_lists_the_inputs_of_all_its_sides() -> None:
         (lambda s: s.result().join(s.result("m"), on="j"), r"on=\['j'\].*grouped by \['k'\]"),
         (lambda s: s.result().join(s.result("m", by=("k", "j")), on="k"), "exactly the keys"),
         (lambda s: s.result().join(s.result(), on="k"), r"'n' is a column of two.*other_n="),
+        (lambda s: s.result().join(s.rows("k"), on="k"), r"join\(WindowedStream\): give a result"),
         (lambda s: s.result().join(Sketch().result("m"), on="k"), "same App"),
         (
             lambda s: s.result().join(s.result("m", windows=sw.tumbling("2 s")), on="k"),

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 
 import slackwater as sw
+from slackwater.app.outputs import Output
 from slackwater.runtime import ledger
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
@@ -55,8 +57,33 @@ def generated(seed: int) -> Generator:
     )
 
 
+def rates(directory: Path) -> tuple[sw.App, Output]:
+    """Describe a chain of windows over a join of two inputs; late panes replace what they amend."""
+    app = sw.App("rates")
+    sides = [
+        app.source(f"{kind}s")
+        .transform(methodcaller("where", f"event_type = '{kind}'"))
+        .window(sw.tumbling("3 seconds"), by="ad_type")
+        .aggregate(**{kind: sw.count(), f"{kind}_users": sw.sum("user_id")})
+        for kind in ("view", "click")
+    ]
+    joined = sides[0].join(sides[1], on="ad_type", how="full")
+    output = (
+        joined.window(sw.tumbling("10 seconds"), by="ad_type")
+        .aggregate(
+            windows=sw.count(),
+            views=sw.sum("view"),
+            users=sw.sum("click_users"),
+            most=sw.max("click"),
+            spread=sw.variance("view"),
+        )
+        .to(sw.parquet(directory / "rates"), lateness="1 hour")
+    )
+    return app, output
+
+
 def deploy(runtime: sw.Runtime, directory: Path) -> None:
-    """Deploy fused, sliding, `apply` and file queries."""
+    """Deploy fused, sliding, `apply`, chained and file queries."""
     exact = sw.App("exact")  # everything is accepted, in the end
     views = exact.source("events").transform(lambda df: df.where("event_type = 'view'"))
     views.window(sw.tumbling("3 seconds", offset="spread"), by="ad_type").aggregate(
@@ -78,6 +105,7 @@ def deploy(runtime: sw.Runtime, directory: Path) -> None:
     for query in range(QUERIES):
         runtime.deploy(exact, f"exact-{query}", events=generated(query))
     runtime.deploy(strict, "strict", events=generated(99))
+    runtime.deploy(rates(directory)[0], "rates", views=generated(50), clicks=generated(51))
     lines = sw.files(
         directory / "lines", format="json", schema=SCHEMA, event_time="ts", follow=False
     )

@@ -25,6 +25,7 @@ from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sinks.pane_tables import last_panes
 from slackwater.spark.sinks.parquet import read_panes
 from slackwater.spark.sources.base import Range
+from slackwater.testing import assert_same_panes, batch_panes
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -131,7 +132,8 @@ def panes_of(path: Path, query: str) -> list[dict[str, Any]]:
 
 def check_identities(directory: Path) -> None:
     """No group of a pane twice, and panes numbered without a gap."""
-    for sink, keys in (("exact", ["ad_type"]), ("strict", []), ("users", ["user"])):
+    sinks = {"exact": ["ad_type"], "strict": [], "users": ["user"], "rates": ["ad_type"]}
+    for sink, keys in sinks.items():
         rows = read_panes(directory / sink).to_pylist()
         seen = Counter(
             (row["query"], row["window_start"], row["pane"], *(row[key] for key in keys))
@@ -200,6 +202,20 @@ def check_strict(spark: SparkSession, directory: Path) -> None:
     assert short <= sum(found.values()) // 10
 
 
+def check_rates(spark: SparkSession, directory: Path) -> None:
+    """Compare a chain over a join, amended by late events, with one batch of ordinary joins."""
+    _, output = child.rates(directory)
+    schema = child.generated(0).open(spark).schema
+    inputs = {
+        name: all_rows(spark, seed).select(*schema.names)
+        for name, seed in (("views", 50), ("clicks", 51))
+    }
+    panes = read_panes(directory / "rates")
+    assert max(panes["pane"].to_pylist()) > 0
+    wanted = batch_panes(output, inputs, event_time="event_time", query="rates")
+    assert_same_panes(panes, wanted)
+
+
 def check_users(rows: list[dict[str, Any]], directory: Path) -> None:
     expected: Counter[tuple[int, str]] = Counter()
     for row in rows:
@@ -228,6 +244,7 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
     check_exact(spark, directory)
     check_strict(spark, directory)
     check_users(rows, directory)
+    check_rates(spark, directory)
 
 
 @pytest.mark.spark

@@ -173,6 +173,46 @@ def test_too_late_rows_of_a_union_are_filed_where_only_one_side_selects_columns(
     assert places == {(None, None, "too late"), (0, 2, "too late")}
 
 
+@pytest.mark.parametrize("kind", ["results", "rows"])
+def test_too_late_and_timeless_rows_of_a_join_are_filed_with_their_place_and_content(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    app, sink, second = App("join"), sw.memory(), sw.tumbling("1 s")
+    left = app.source("one").transform(
+        lambda df: df.selectExpr("*", "bit AS a").drop("bit").where("a IS NOT NULL")
+    )
+    right = app.source("two").transform(
+        lambda df: df.selectExpr("IF(bit = 4, NULL, ts) AS ts", "* EXCEPT (ts)")
+    )
+    left, right = (s.transform(lambda df: df.withColumn("k", F.lit(1))) for s in (left, right))
+    if kind == "results":
+        sides = left.window(second, by="k").aggregate(bits=sw.sum("a"))
+        joined = sides.join(right.window(second, by="k").aggregate(others=sw.sum("bit")), on="k")
+    else:
+        rows = left.window(second).join(right.window(second), on="k")
+        joined = rows.aggregate(bits=sw.sum("a"), others=sw.sum("bit"))
+    joined.to(sink)
+    scripts = []
+    for bit in (1, 2):
+        records = scripted(SCHEMA, event_time="ts").add(ts=_text(0), bit=bit)
+        records.add(ts=_text(5), bit=2 * bit)
+        scripts.append(records.add(ts=_text(0.5), bit=64 * bit, arrives="2024-01-01 00:00:06"))
+    settings = {"journal": tmp_path}
+    report = run_app(spark, app, one=scripts[0], two=scripts[1], runtime=settings)[0]
+    assert report.quarantined is None
+    assert (report.too_late_rows, report.rejected) == (2, 1)
+    assert [(row["bits"], row["others"]) for row in sink.rows()] == [(1, 2)]
+    with Runtime(spark, journal=tmp_path) as runtime:
+        letters = runtime.dead_letters.read().to_pylist()
+    assert sorted((x["offset"], x["reason"]) for x in letters) == [
+        (1, "no event time"),
+        (2, "too late"),
+        (2, "too late"),
+    ]
+    content = [x["record"] for x in letters if x["reason"] == "too late"]
+    assert all(any(number in record for record in content) for number in ("64", "128"))
+
+
 def test_a_record_far_in_the_future_does_not_move_time(spark: SparkSession) -> None:
     app, sink = App("future"), sw.memory()
     app.source("events").window(sw.tumbling("1 s")).aggregate(n=sw.count()).to(sink)

@@ -98,6 +98,10 @@ CHANGES: dict[str, tuple[Description, str]] = {
         ),
         "keys.k was string and is now int",
     ),
+    "a further stage": (
+        lambda s: plain(s).window(sw.tumbling("4 s")).aggregate(total=sw.sum("total")),
+        "stages is new",
+    ),
 }
 
 
@@ -112,6 +116,37 @@ def test_a_changed_description_is_refused_by_its_difference(
         run(spark, tmp_path, script, description)
     assert difference in str(refusal.value)
     assert "reset=True" in str(refusal.value)
+
+
+def chained(how: str, seconds: int) -> Description:
+    """Describe a chain over a join of a stream with itself."""
+
+    def describe(stream: Stream) -> Result:
+        windows = stream.window(sw.tumbling("2 s"), by="k")
+        joined = windows.aggregate(v=sw.sum("v")).join(
+            windows.aggregate(n=sw.count()), on="k", how=how
+        )
+        return joined.window(sw.tumbling(f"{seconds} s")).aggregate(total=sw.sum("v"))
+
+    return describe
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        (chained("left", 6), r"stages\[0\]\.windows\.size_ms was 4000 and is now 6000"),
+        (chained("inner", 4), r"hows\[0\] was left and is now inner"),
+        (plain, "legs was .* and is gone"),
+    ],
+)
+def test_a_changed_chain_is_refused_by_its_difference(
+    spark: SparkSession, tmp_path: Path, changed: Description, difference: str
+) -> None:
+    script = open_script().end()
+    assert run(spark, tmp_path, script, chained("left", 4)) == [(0, 0, 15)]
+    with pytest.raises(IncompatibleQueryError, match=difference):
+        run(spark, tmp_path, script, changed)
+    assert run(spark, tmp_path, script, chained("left", 4)) == []
 
 
 def test_a_changed_schema_is_refused_by_its_difference(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,18 +72,17 @@ class LegsNode:
             name: replace(aggregate, column=quoted(name))
             for name, aggregate in self.written.items()
         }
-        marks = (self.mark(index) for index in range(len(self.legs)))
-        return over_columns | {mark: Count(quoted(mark)) for mark in marks}
+        return over_columns | {mark: Count(quoted(mark)) for mark in self.marks}
 
-    @staticmethod
-    def mark(leg: int) -> str:
-        """Name the column that is 1 in the rows of one leg, and the aggregate that counts them."""
-        return f"_sw_leg_{leg}"
+    @property
+    def marks(self) -> list[str]:
+        """Name, for each leg, the column that is 1 in its rows; its count goes by that name too."""
+        return [f"_sw_leg_{index}" for index in range(len(self.legs))]
 
     def arguments(self, leg: int) -> dict[str, str]:
         """Write, as SQL over a leg's rows, the columns that the leg fills."""
         found = {name: each.column or "1" for name, each in self.legs[leg].aggregates.items()}
-        return found | {self.mark(leg): "1"}
+        return found | {self.marks[leg]: "1"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,8 +59,3 @@ class Output:
     def keeps_rows(self) -> bool:
         """Tell whether a window's state is its rows rather than partial aggregates."""
         return self.function is not None or self.row_join is not None
-
-    @property
-    def last_windows(self) -> Windows:
-        """Return the windows whose panes go to the sink."""
-        return self.stages[-1].windows if self.stages else self.windows

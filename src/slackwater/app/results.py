@@ -41,24 +41,18 @@ class Result:
         that lacks a group gives null, also for counts. Null keys match each other, as in grouping.
         """
         keys = key_names(on, "join(on=...)")
-        for side in (self, *more, other):
+        others = (other, *more)
+        self._check_side(keys, self._draft.windows, how)
+        for side in others:
+            _check_other(side, self._app)
             side._check_side(keys, self._draft.windows, how)
-            if side._app is not self._app:
-                raise DescriptionError("join(other): both results must belong to the same App")
-        for side in (other, *more):
-            if side._draft.join is not None:
-                raise DescriptionError(
-                    "join(other): other is a join itself; join one after the other instead, such "
-                    "as a.join(b, on=...).join(c, on=...)"
-                )
         before = self._draft.join
         legs = before.legs if before else (Leg(self._draft.stream, self._draft.aggregates),)
         hows = before.hows if before else ()
-        further = (other, *more)
         node = LegsNode(
-            legs=(*legs, *(Leg(s._draft.stream, s._draft.aggregates) for s in further)),
+            legs=(*legs, *(Leg(s._draft.stream, s._draft.aggregates) for s in others)),
             on=keys,
-            hows=(*hows, *(how for _ in further)),
+            hows=(*hows, *(how for _ in others)),
         )
         _check_columns_differ(node)
         return Result(
@@ -163,13 +157,28 @@ def _visible(part: Output | Stage) -> tuple[str, ...]:
     return tuple(part.aggregates if join is None else join.written)
 
 
+def _check_other(side: Result, app: App) -> None:
+    if not isinstance(side, Result):
+        raise DescriptionError(
+            f"join({type(side).__name__}): give a result, such as "
+            "other.window(..., by=...).aggregate(...)"
+        )
+    if side._app is not app:
+        raise DescriptionError("join(other): both results must belong to the same App")
+    if side._draft.join is not None:
+        raise DescriptionError(
+            "join(other): other is a join itself; join one after the other instead, such as "
+            "a.join(b, on=...).join(c, on=...)"
+        )
+
+
 def _check_columns_differ(node: LegsNode) -> None:
-    taken = set(node.on)
+    taken = {key.lower() for key in node.on}  # Spark ignores case
     for leg in node.legs:
         for name in leg.aggregates:
-            if name in taken:
+            if name.lower() in taken:
                 raise DescriptionError(
                     f"join(other): {name!r} is a column of two sides; give each aggregate a name "
                     f"of its own, such as aggregate(other_{name}=...)"
                 )
-            taken.add(name)
+            taken.add(name.lower())

@@ -74,6 +74,8 @@ class PaneEmitter:
         self, template: Template, windows: Sequence[ClosingWindow], slot: int, watch: Watch
     ) -> Emission:
         """Compute and write the panes of a template's first windows."""
+        if not windows:
+            return Emission([], watch.lap_ms(), 0.0)
         small = [window for window in windows if not self._is_large(window)]
         counts = dict.fromkeys(windows, 0)
         merge_ms = sink_ms = 0.0

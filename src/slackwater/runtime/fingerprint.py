@@ -37,8 +37,11 @@ def fingerprint(
             for reader in readers
         ],
     }
-    if output.join is not None:  # how its legs are joined is decided when a window closes
+    if output.join is not None:
         found["legs"] = [_aggregates(leg.aggregates) for leg in output.join.legs]
+    if output.join is not None and output.stages:
+        # How legs are joined is decided when a window closes, and a further stage keeps the result.
+        found["hows"] = list(output.join.hows)
     if output.stages:
         found["stages"] = [
             {

@@ -79,8 +79,7 @@ def held_rows(windows: Sequence[ClosingWindow]) -> pa.Table:
 
 def settle_join(join: LegsNode, table: pa.Table) -> pa.Table:
     """Keep the groups that a join keeps, and show of each the legs that have it."""
-    marks = [join.mark(index) for index in range(len(join.legs))]
-    present = [pc.greater(table[mark], 0) for mark in marks]
+    present = [pc.greater(table[mark], 0) for mark in join.marks]
     kept, shown = joined(join.hows, present, pc.and_, pc.or_)
     for leg, has_leg in zip(join.legs, shown, strict=True):
         if pc.all(has_leg).as_py() is not False:
@@ -90,7 +89,7 @@ def settle_join(join: LegsNode, table: pa.Table) -> pa.Table:
         for name in leg.aggregates:
             index = table.schema.get_field_index(name)
             table = table.set_column(index, name, table[name].take(rows))
-    return table.drop_columns(marks).filter(kept)
+    return table.drop_columns(join.marks).filter(kept)
 
 
 def with_pane_columns(

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from slackwater.app.aggregates import Aggregate
+from slackwater.app.nodes import EVENT_TIME
 from slackwater.app.outputs import Output
 from slackwater.app.watermarks import FromSource, Punctuated
 from slackwater.spark.flows import PLACE_COLUMNS, Flow, through
@@ -191,7 +192,10 @@ def _unused_rows(
     )
     stream = sliced(template, _stream(template, usable, PLACE_COLUMNS))
     kept = [column if column in stream.columns else "NULL" for column in PLACE_COLUMNS]
-    columns = ", ".join(_quoted(field.name for field in template.pipeline.columns.fields))
+    join = template.output.join
+    hidden = {EVENT_TIME, *(join.marks if join is not None else ())}
+    fields = (field.name for field in template.pipeline.columns.fields)
+    columns = ", ".join(_quoted(name for name in fields if name not in hidden))
     return stream.where(condition).selectExpr(
         QUERY,
         "CAST(NULL AS INT) AS input",

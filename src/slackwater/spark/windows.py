@@ -91,7 +91,7 @@ def _result(template: Template, state: DataFrame) -> DataFrame:
     merged = state.groupBy(*keys).agg(*merges)
     values = {name: aggregate.finish_sql(name) for name, aggregate in shape.aggregates.items()}
     if shape.join is not None:
-        present = [f"{values.pop(shape.join.mark(i))} > 0" for i in range(len(shape.join.legs))]
+        present = [f"{values.pop(mark)} > 0" for mark in shape.join.marks]
         kept, shown = joined(shape.join.hows, present, _both, _either)
         merged = merged.where(kept)
         for leg, has_leg in zip(shape.join.legs, shown, strict=True):
