@@ -107,7 +107,7 @@ def test_what_a_file_does_not_hold_is_left_out_with_the_reason(tmp_path: Path) -
     assert [(image["alt"] or "")[:24] for image in page.images] == ["One bar for each policy."] * 2
     for title in ("Output latency", "Propagation", "CPU over time", "Memory over time"):
         assert re.search(rf"{title}: the file .*--profile", page.text)
-    assert "SWM coverage: no policy here predicts" in page.text
+    assert "SWM coverage: no result has it" in page.text
     assert "Mean latency by number of queries: no policy was run with two numbers" in page.text
     assert "out.json: the file does not say on which machine it was measured." in page.text
     assert "Not every result says when it was measured." in page.text

@@ -103,12 +103,12 @@ def plots_of(comparison: Comparison, number: int) -> list[Plot | Missing]:
         ),
         (
             "SWM coverage",
-            "no policy here predicts when watermarks arrive",
+            "no result has it (only policies that forecast watermarks can have it)",
             lambda title: compare("swm_coverage", "coverage", title, within, show_share),
         ),
         (
             "Scheduling overhead",
-            "no policy here decides by itself",
+            "no result has it (only Slackwater's own policies have it)",
             lambda title: compare("overhead_share", "overhead", title, deciding, show_share),
         ),
     ]
