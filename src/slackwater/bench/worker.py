@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import slackwater as sw
 from slackwater.bench.calibrating import calibrate
+from slackwater.bench.inputs import inputs_of
 from slackwater.bench.options import STOCK, BenchOptions
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
@@ -84,6 +85,7 @@ def tasks_of(
 
 def perform(task: Task, directory: Path) -> dict[str, Any]:
     """Start Spark, measure, and return the result with the span of time it is about."""
+    inputs_of(task.options, start_ms=0)  # what cannot be read is told before Spark starts
     settings = {"spark_driver_memory": DRIVER_MEMORY}
     _tell("starting Spark", 0.0)
     if task.trigger is not None:
