@@ -297,7 +297,8 @@ class _UnreliableWriter(SinkWriter):
 
 def ranked(rows: DataFrame) -> DataFrame:
     """Keep the two best rows of each key: what no incremental aggregate can do."""
-    order = Window.partitionBy("k").orderBy(F.desc_nulls_last("v"), "n", "d", "ts", "g", "mark")
+    others = [name for name in rows.columns if name not in ("k", "v")]  # so that all is decided
+    order = Window.partitionBy("k").orderBy(F.desc_nulls_last("v"), *others)
     return rows.withColumn("place", F.row_number().over(order)).where("place <= 2")
 
 

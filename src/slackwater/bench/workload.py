@@ -45,8 +45,6 @@ class Workload(ABC):
     """Describe a query that is run many times at once, each over its own inputs."""
 
     name: ClassVar[str]
-    # Where a low rate would leave windows without rows, which then cannot be due.
-    least_rate: ClassVar[float] = 10.0
 
     @abstractmethod
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
