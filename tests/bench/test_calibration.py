@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+import slackwater as sw
 from slackwater.bench.calibrating import Effort, SkippingClock, StepSampler, calibrate
 from slackwater.bench.calibration import Calibration, Sample, TemplateCost, robust_line
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.ysb import Ysb
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
 
@@ -112,8 +114,8 @@ def test_a_clock_that_skips_is_at_the_moment_at_once() -> None:
 def test_real_steps_of_several_sizes_are_measured_for_each_pipeline(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    options = BenchOptions(queries=2, distinct=2, load=4.0, delay="none", sink="memory", slots=2)
-    effort = Effort(warm_up_passes=4, passes=5, sizes=(500, 300_000), most_events=600_000)
+    options = BenchOptions(queries=2, distinct=2, load=4.0, delay="none", sink="memory", slots=1)
+    effort = Effort(warm_up_passes=2, passes=5, sizes=(500, 50_000), most_events=100_000)
     told: list[float] = []
     costs = calibrate(
         spark,
@@ -122,11 +124,28 @@ def test_real_steps_of_several_sizes_are_measured_for_each_pipeline(
         effort=effort,
         progress=lambda text, share: told.append(share),
     )
-    assert (costs.slots, costs.slide_ms) == (2, 3_000)
+    assert (costs.slots, costs.slide_ms) == (1, 3_000)
     assert [template.variant for template in costs.templates] == [0, 1]
     for template in costs.templates:
-        sizes = {round(sample.events, -2) for sample in template.samples}
-        assert {500, 300_000} <= sizes
+        sizes = {sample.events for sample in template.samples}
+        assert min(sizes) < 600
+        assert max(sizes) > 90_000
         assert len(sizes) > 2
         assert all(sample.took_ms > 0 for sample in template.samples)
     assert told == sorted(told)
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_is_no_measurement(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> sw.App:
+        app = sw.App("broken")
+        rows = app.source("events").transform(lambda df: df.where("raise_error('it broke') = 1"))
+        rows.window(sw.tumbling("3 s")).aggregate(n=sw.count()).to(sw.memory())
+        return app
+
+    monkeypatch.setattr(Ysb, "app", broken)
+    options = BenchOptions(queries=1, load=1.0, slots=1)
+    with pytest.raises(SlackwaterError, match=r"no cost could be measured: .*it broke"):
+        calibrate(spark, options, tmp_path, effort=Effort(warm_up_passes=2))

@@ -117,7 +117,6 @@ def test_results_are_written_as_a_list(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "none.json").read_text()) == []
 
 
-@pytest.mark.spark
 def test_an_error_that_says_what_to_do_comes_without_a_log(tmp_path: Path) -> None:
     options = BenchOptions(workload="nyt", data=str(tmp_path), directory=str(tmp_path))
     with pytest.raises(SlackwaterError, match=r"^deadline: data='.*' holds no Parquet file"):

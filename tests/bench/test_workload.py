@@ -17,6 +17,7 @@ from slackwater.bench.workload import Feed, due_in
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.parquet import read_panes
 from slackwater.spark.sources.generator import generator
+from slackwater.spark.sources.lrb import SEGMENTS
 from slackwater.testing import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -111,9 +112,13 @@ def test_every_window_of_taxi_trips_that_is_due_fires(spark: SparkSession, tmp_p
 
 @pytest.mark.spark
 def test_every_window_of_linear_road_that_is_due_fires(spark: SparkSession, tmp_path: Path) -> None:
-    measured(spark, tmp_path, workload="lrb", rate=3_000, seconds=6, delay="uniform")
+    measured(spark, tmp_path, workload="lrb", rate=30_000, seconds=6, delay="uniform")
     panes = read_panes(tmp_path / "out")
-    assert panes.num_rows > 0
+    # 300,000 cars on 30 expressways: 125 in each of the ten segments of a jam, who pay.
+    assert set(panes["expressway"].to_pylist()) == set(range(30))
+    assert set(panes["direction"].to_pylist()) == {0, 1}
+    assert max(panes["segments"].to_pylist()) == SEGMENTS
+    assert 10 * 2_000 < pc.mean(panes["tolls"]).as_py() < 10 * 2 * 75**2 * 2
 
 
 @pytest.mark.spark

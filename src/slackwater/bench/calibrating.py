@@ -21,6 +21,7 @@ from slackwater.bench.calibration import Calibration, Sample, TemplateCost
 from slackwater.bench.inputs import workload_of
 from slackwater.bench.options import BenchOptions
 from slackwater.bench.workload import Feed
+from slackwater.errors import SlackwaterError
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.choosing import fused_steps, ordered
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
@@ -190,4 +191,7 @@ class _Bench:
             self._runtime.deploy(self._apps[variant], name, reset=False, **sources)
         self._stretches += 1
         self._runtime.run()
+        for query in self._runtime.queries():
+            if query.quarantined is not None:
+                raise SlackwaterError(f"no cost could be measured: {query.quarantined}")
         return self._sampler.take()

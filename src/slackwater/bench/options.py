@@ -67,6 +67,8 @@ class BenchOptions:
             if policy in (FLINK, FLINK_DURABLE):
                 wanted = f"another policy: {policy} is written for the workload ysb alone"
                 _require(self.workload == "ysb", "policies", policy, wanted)
+                wanted = f"together: {policy} cannot start its inputs one by one"
+                _require(self.start == "together", "start", self.start, wanted)
         _require(self.queries >= 1, "queries", self.queries, "one or more")
         _number("rate", self.rate, LEAST_RATE, "records a second of each query")
         if self.load is not None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import slackwater as sw
 from slackwater.bench.calibrating import calibrate
 from slackwater.bench.flink.running import INTERVALS_MS, run_flink
+from slackwater.bench.inputs import inputs_of
 from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
@@ -94,6 +95,7 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
         assert task.trigger is not None
         result, span = run_flink(task.options, task.policy, task.trigger, directory, progress=_tell)
         return {"result": result, "first_ms": span.first_ms, "until_ms": span.until_ms}
+    inputs_of(task.options, start_ms=0)  # what cannot be read is told before Spark starts
     settings = {"spark_driver_memory": DRIVER_MEMORY}
     _tell("starting Spark", 0.0)
     if task.trigger is not None:

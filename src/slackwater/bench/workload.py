@@ -45,8 +45,6 @@ class Workload(ABC):
     """Describe a query that is run many times at once, each over its own inputs."""
 
     name: ClassVar[str]
-    # Where a low rate would leave windows without rows, which then cannot be due.
-    least_rate: ClassVar[float] = 10.0
 
     @abstractmethod
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
@@ -110,7 +108,7 @@ def due_in(
     yield from due.items()
 
 
-def spark_window(grid: WindowGrid, time: str = "event_time") -> Column:
+def spark_window(grid: WindowGrid, time: str | Column = "event_time") -> Column:
     """Write a query's windows as Structured Streaming has them."""
     return F.window(
         time,

@@ -32,8 +32,8 @@ def bench(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy",
             "--policies",
+            "--policy",
             help="What to compare, with commas between; the first is what others are compared "
             f"with. Known: {', '.join((*POLICIES, *PEERS))} (stock: Structured Streaming).",
         ),

@@ -385,3 +385,21 @@ def test_a_description_is_hashable_and_says_its_lag() -> None:
     assert generator(delay=ConstantDelay(7)).watermark_lag_ms == 7
     assert isinstance(hash(generator()), int)
     assert isinstance(generator(), Generator)
+
+
+def test_helpers_are_computed_one_after_the_other_and_stay_out_of_the_rows(
+    spark: SparkSession,
+) -> None:
+    helpers = {"half": "n div 2", "odd": "n - 2 * half", "both": "half * 10 + odd"}
+    reader = opened(spark, helpers=helpers, columns={"half": "half", "digits": "both"})
+    assert reader.schema.names == ["half", "digits", "event_time"]
+    found = [(row["half"], row["digits"]) for row in rows(spark, reader, records(4, 8))]
+    assert found == [(2, 20), (2, 21), (3, 30), (3, 31)]
+    assert opened(spark).fusion_key != opened(spark, helpers=helpers).fusion_key
+
+
+def test_a_helper_that_does_not_work_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(DescriptionError, match="helpers='key' cannot be"):
+        opened(spark, helpers={"key": "n"})
+    with pytest.raises(DescriptionError, match="wrong='no_such_thing'"):
+        opened(spark, helpers={"wrong": "no_such_thing"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,8 +62,9 @@ class RowShape:
             f"{_key_sql(h, self.keys, self.skew)} AS key",
             f"{arrival_us_sql(self.irregular)} AS arrival_us",
         )
-        for name, expression in self.helpers:
-            records = records.selectExpr("*", f"{expression} AS {_quoted(name)}")
+        for layer in layers(self.helpers):
+            written = (f"{expression} AS {_quoted(name)}" for name, expression in layer)
+            records = records.selectExpr("*", *written)
         event_us = f"arrival_us - cast({self.delay.sql('u')} * 1000D AS bigint)"
         return records.selectExpr(
             *(f"{expression} AS {_quoted(name)}" for name, expression in self.columns),
@@ -88,6 +91,21 @@ def shape_schema(spark: SparkSession, shape: RowShape) -> StructType:
             f"Spark says: {error}"
         ) from error
     return StructType(fields[: len(shape.columns) + 1])
+
+
+def layers(helpers: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Put together what can be computed side by side: each projection takes time to plan.
+
+    >>> layers([("a", "n + 1"), ("b", "n + 2"), ("c", "a * b")])
+    [[('a', 'n + 1'), ('b', 'n + 2')], [('c', 'a * b')]]
+    """
+    found: list[list[tuple[str, str]]] = []
+    for name, expression in helpers:
+        words = set(re.findall(r"\w+", expression.lower()))
+        if not found or any(earlier.lower() in words for earlier, _ in found[-1]):
+            found.append([])
+        found[-1].append((name, expression))
+    return found
 
 
 def _key_sql(h: str, keys: int, skew: float) -> str:

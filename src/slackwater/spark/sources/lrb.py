@@ -60,30 +60,31 @@ def _helpers(cars: int) -> Mapping[str, str]:
     direction, rest = _digit(rest, 2)
     lane, rest = _digit(rest, 3)
     moving = _BETWEEN - _STANDING
+    # Multiplied, not divided: Spark takes a quotient for nullable, and would test each event.
+    report = f"cast((n + 0.5D) * {1 / cars!r}D AS bigint)"
     return {
-        # Multiplied, not divided: Spark takes a quotient for nullable, and would test each event.
-        "report": f"cast((n + 0.5D) * {1 / cars!r}D AS bigint)",
-        "car": f"n - report * {cars}L",
+        "report": report,
+        "car": f"n - {report} * {cars}L",
         "fate": "xxhash64(shiftright(car, 1), 1)",
         "convoy": f"(fate & {_PAIRS_PER_CONVOY - 1}) = 0",
+        # For a convoy, time stands still in the last reports of each round; rounds begin anywhere.
+        "since": f"report + shiftright(shiftrightunsigned(fate, 32) * {_BETWEEN}, 32)",
         # A convoy is two cars with the same bits, and so with the same way.
         "bits": "xxhash64(if(convoy, shiftright(car, 1), -1 - car))",
+        "round": f"cast((since + 0.5D) * {1 / _BETWEEN!r}D AS bigint)",
+        "within": f"since - round * {_BETWEEN}",
         "expressway": f"cast({expressway} AS int)",
         "direction": f"cast({direction} AS int)",
         "lane": f"cast({lane} AS int) + 1",
         "pace": f"0.8D + {rest} * {0.4 * UNIT!r}D",
-        # For a convoy, time stands still in the last reports of each round; rounds begin anywhere.
-        "since": f"report + shiftright(shiftrightunsigned(fate, 32) * {_BETWEEN}, 32)",
-        "round": f"cast((since + 0.5D) * {1 / _BETWEEN!r}D AS bigint)",
-        "within": f"since - round * {_BETWEEN}",
         "standing": f"convoy AND within >= {moving}",
-        "moved": f"if(convoy, round * {moving} + if(standing, {moving}L, within), report)",
+        "moved": f"if(convoy, round * {moving} + least(within, {moving}L), report)",
         "step": f"pace * {_STEP!r}D",
         "way": f"shiftrightunsigned(bits, 32) * {UNIT!r}D + moved * step",
         "trip": "cast(way AS bigint)",
-        "time": "way - trip",
+        "time": "way - cast(way AS bigint)",
         "is_open": f"time < {_OPEN_TIME!r}D",
-        "feet": f"cast({SEGMENTS * FEET_PER_SEGMENT}D * if(is_open, "
+        "feet": f"cast({SEGMENTS * FEET_PER_SEGMENT}D * if(time < {_OPEN_TIME!r}D, "
         f"time * {_OPEN_WAY / _OPEN_TIME!r}D, "
         f"1D - (1D - time) * {(1 - _OPEN_WAY) / (1 - _OPEN_TIME)!r}D) AS int)",
         "position": f"if(direction = 0, feet, {SEGMENTS * FEET_PER_SEGMENT - 1} - feet)",
