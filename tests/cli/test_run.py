@@ -69,7 +69,7 @@ def test_a_missing_file_is_named(invoke: Invoke, tmp_path: Path) -> None:
 def test_an_unknown_policy_is_answered_with_the_known_ones(invoke: Invoke) -> None:
     result = invoke("run", EXAMPLE, "--policy", "fastest")
     assert result.exit_code == 1
-    assert "use one of deadline, fcfs" in one_line(result.stderr)
+    assert "use one of klink, klink_no_memory, deadline" in one_line(result.stderr)
 
 
 def test_debug_shows_where_an_error_came_from(invoke: Invoke, tmp_path: Path) -> None:

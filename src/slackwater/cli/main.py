@@ -13,6 +13,7 @@ from slackwater.cli.consoles import hide_logs, print_error, show_logs
 from slackwater.cli.demo import demo
 from slackwater.cli.report import report
 from slackwater.cli.run import run
+from slackwater.cli.simulate import app as simulate
 from slackwater.cli.status import status
 from slackwater.errors import SlackwaterError
 
@@ -43,6 +44,7 @@ app.command()(run)
 app.command()(status)
 app.command()(bench)
 app.command()(report)
+app.add_typer(simulate, name="simulate")
 
 
 def _print_version(wanted: bool) -> None:

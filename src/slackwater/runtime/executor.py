@@ -96,6 +96,7 @@ class StepExecutor:
             template=step.template.index,
             events=step.events,
             rows=0 if outcome is None else outcome.rows.num_rows,
+            row_bytes=0 if outcome is None else outcome.rows.nbytes,
             inputs=() if outcome is None else _input_reports(outcome.statistics),
             prepared=outcome is not None and outcome.prepared,
             panes=tuple(_pane_reports(advances, rows, committed_ms)),

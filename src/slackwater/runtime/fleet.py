@@ -89,6 +89,7 @@ class Fleet:
         self._learners: list[CostLearner] = []
         self._fusable: list[bool] = []
         self._selectivity: list[float] = []
+        self._bytes_per_event: list[float] = []
         self._readers: dict[type[SourceReader], tuple[list[SourceReader], list[int]]] = {}
         self._broken: set[int] = set()  # rows whose sources cannot be asked
         self._columns = _Columns(0)
@@ -103,6 +104,7 @@ class Fleet:
             self._learners.append(CostLearner())
             self._fusable.append(True)
             self._selectivity.append(1.0)
+            self._bytes_per_event.append(0.0)
         self._fusable[query.template.index] = query.template.query is None
         self._columns.query[query.row] = query.number
         self._columns.template[query.row] = query.template.index
@@ -129,6 +131,12 @@ class Fleet:
         self._learners[template].observe(report.events, took_ms, closing_ms)
         change = report.rows / report.events - self._selectivity[template]
         self._selectivity[template] += _SELECTIVITY_MEMORY * change
+        change = report.row_bytes / report.events - self._bytes_per_event[template]
+        self._bytes_per_event[template] += _SELECTIVITY_MEMORY * change
+
+    def kept_bytes(self, template: int, events: int) -> float:
+        """Return how much state so many events leave behind, read ahead of their windows' end."""
+        return events * self._bytes_per_event[template]
 
     def coverage(self) -> Coverage:
         """Count how often watermarks came in when they were expected, over all queries."""
@@ -305,10 +313,13 @@ class Fleet:
             state_bytes=columns.state_bytes.copy(),
             freed_bytes=columns.freed_bytes.copy(),
             templates=tuple(
-                TemplateFacts(learner.cost, fusable, selectivity)
-                for learner, fusable, selectivity in zip(
-                    self._learners, self._fusable, self._selectivity, strict=True
+                TemplateFacts(
+                    learner.cost,
+                    self._fusable[index],
+                    self._selectivity[index],
+                    self._bytes_per_event[index],
                 )
+                for index, learner in enumerate(self._learners)
             ),
             busy_until_ms=busy_until_ms,
             utilisation=utilisation,

@@ -149,7 +149,7 @@ class Loop:
                 self._budget_ms,
                 busy_until_ms=tuple(running.step.expected_ms for running in self._running),
                 utilisation=self._use.share,
-                memory=self._memory.facts(self._fleet.state_bytes, now_ms),
+                memory=self._memory.facts(self._held_bytes(), now_ms),
             )
             decision = self._policy.decide(fleet)
             for choice, parallelism in _widened(fleet, decision.steps):
@@ -164,6 +164,15 @@ class Loop:
         if not math.isfinite(next_ms):
             next_ms = now_ms + CYCLE_MS
         self._clock.wait(self._signal, next_ms, busy=bool(self._running))
+
+    def _held_bytes(self) -> int:
+        """Return what windows hold, and what the steps that read ahead are about to add."""
+        coming = sum(
+            self._fleet.kept_bytes(running.step.template.index, running.step.events)
+            for running in self._running
+            if not running.step.serves_due
+        )
+        return self._fleet.state_bytes + int(coming)
 
     def _start(self, choice: StepChoice, parallelism: int, fleet: FleetSnapshot) -> None:
         now_ms = fleet.now_ms

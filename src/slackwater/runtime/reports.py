@@ -68,7 +68,8 @@ class InputReport:
 class StepReport:
     """Tell of one committed step.
 
-    `rows` is how many rows its job gave back: the partials of all groups and slices.
+    `rows` is how many rows its job gave back, the partials of all groups and slices, and
+    `row_bytes` how much memory they take.
     """
 
     step: int
@@ -81,6 +82,7 @@ class StepReport:
     started_ms: float
     committed_ms: float
     rows: int = 0
+    row_bytes: int = 0
     inputs: tuple[InputReport, ...] = ()
 
 

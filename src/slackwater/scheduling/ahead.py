@@ -24,9 +24,17 @@ _MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
 
 
 def best_ahead(
-    fleet: FleetSnapshot, free_slots: int, taken: NDArray[np.bool_], costs: Costs
+    fleet: FleetSnapshot,
+    free_slots: int,
+    taken: NDArray[np.bool_],
+    costs: Costs,
+    *,
+    room_bytes: float,
 ) -> Group | None:
-    """Find the step ahead of time that saves most per millisecond of its own; None if none pays."""
+    """Find the step ahead of time that saves most per millisecond of its own; None if none pays.
+
+    What it reads stays in memory until its windows close: there must be room for it.
+    """
     idle = fleet.ready & ~fleet.due & ~taken
     candidates = idle & (costs.queued_ms > 0) & np.isfinite(fleet.sweep_ms)
     order = np.where(_fusable(fleet), fleet.sweep_ms, -costs.queued_ms)
@@ -45,12 +53,18 @@ def best_ahead(
         for group in _prefixes(whole, costs):
             step_ms = group.fixed_ms + group.queued_ms
             saved_ms = (group.queued_ms - group.fixed_ms) * felt
-            if saved_ms / step_ms <= best_value:
+            if saved_ms / step_ms <= best_value or kept_bytes(fleet, group) > room_bytes:
                 continue
             value = (saved_ms - slots.blocked_ms(step_ms)) / step_ms
             if value > best_value:
                 best, best_value = group, value
     return best
+
+
+def kept_bytes(fleet: FleetSnapshot, group: Group) -> float:
+    """Return how much memory it takes to keep what a step ahead of time reads."""
+    events = float(fleet.queued[group.rows].sum())
+    return events * fleet.templates[group.template].bytes_per_event
 
 
 def _fusable(fleet: FleetSnapshot) -> NDArray[np.bool_]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slackwater.scheduling.ahead import best_ahead
+from slackwater.scheduling.ahead import best_ahead, kept_bytes
 from slackwater.scheduling.fusing import waiting_pays
 from slackwater.scheduling.groups import Costs, Group, bounded, group_of, groups
-from slackwater.scheduling.memory import MemoryMode, freeing_rate
+from slackwater.scheduling.memory import BOUND, MemoryMode, freeing_rate
 from slackwater.scheduling.slack import expected_wait_ms, slack_ms
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 
@@ -125,20 +125,23 @@ class Klink:
             return None  # a newcomer that does not come must not be waited for again and again
         return fleet.now_ms + max(float(waits[first]), 1.0)
 
-    @staticmethod
     def _read_ahead(
-        fleet: FleetSnapshot, free: int, steps: Sequence[Group], costs: Costs
+        self, fleet: FleetSnapshot, free: int, steps: Sequence[Group], costs: Costs
     ) -> list[Group]:
         """Fill idle slots with reading ahead, as long as that pays."""
         taken = np.zeros(fleet.query.size, dtype=np.bool_)
         for group in steps:
             taken[group.rows] = True
         found: list[Group] = []
+        room_bytes = np.inf
+        if self.manage_memory:
+            room_bytes = BOUND * fleet.memory.budget_bytes - fleet.memory.used_bytes
         while len(found) < free:
-            best = best_ahead(fleet, free - len(found), taken, costs)
+            best = best_ahead(fleet, free - len(found), taken, costs, room_bytes=room_bytes)
             if best is None:
                 break
             found.append(best)
+            room_bytes -= kept_bytes(fleet, best)
             taken[best.rows] = True
         return found
 

@@ -18,11 +18,13 @@ class TemplateFacts:
 
     `selectivity` is how many rows leave the pipeline and its grouping for each record that enters:
     what a record read ahead of its window's end leaves behind as state, and in the end as results.
+    `bytes_per_event` is how much memory that takes.
     """
 
     cost: StepCost
     fusable: bool
     selectivity: float = 1.0
+    bytes_per_event: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class _Running:
     read_until: list[float]
     watermarks: list[int | None]
     serves_due: bool
+    kept_bytes: float
 
 
 class Replay:
@@ -92,7 +93,13 @@ class Replay:
         self._running: list[_Running] = []
         self._factors, self._pauses = scenario.noise.durations(scenario.seed, _DRAWN)
         self._facts = tuple(
-            TemplateFacts(cost, scenario.fusable, scenario.selectivity) for cost in scenario.costs
+            TemplateFacts(
+                cost,
+                scenario.fusable,
+                scenario.selectivity,
+                scenario.selectivity * max(query.bytes_per_row for query in queries),
+            )
+            for cost in scenario.costs
         )
         self._bytes = np.array([query.bytes_per_row for query in queries])
         self._tick = 0
@@ -177,8 +184,14 @@ class Replay:
             templates=self._facts,
             busy_until_ms=tuple(running.expected_ms for running in self._running),
             utilisation=self._utilisation,
-            memory=MemoryFacts(int(state_bytes.sum()), self._scenario.memory_budget_bytes),
+            memory=MemoryFacts(
+                int(state_bytes.sum()) + self._coming_bytes(), self._scenario.memory_budget_bytes
+            ),
         )
+
+    def _coming_bytes(self) -> int:
+        """Return how much state the steps that read ahead are about to add."""
+        return int(sum(running.kept_bytes for running in self._running))
 
     def _begin(self, choice: StepChoice, snapshot: FleetSnapshot) -> None:
         rows = list(choice.queries)
@@ -199,8 +212,17 @@ class Replay:
         self._tick += 1
         serves_due = bool(snapshot.due[rows].any())
         expected_ms = self.now_ms + cost.duration_ms(int(events))
+        per_event = self._facts[int(self._template[rows[0]])].bytes_per_event
         self._running.append(
-            _Running(self.now_ms + took_ms, expected_ms, rows, until, watermarks, serves_due)
+            _Running(
+                ends_ms=self.now_ms + took_ms,
+                expected_ms=expected_ms,
+                rows=rows,
+                read_until=until,
+                watermarks=watermarks,
+                serves_due=serves_due,
+                kept_bytes=0.0 if serves_due else events * per_event,
+            )
         )
         if self._counts(self.now_ms):
             self.outcome.steps += 1
