@@ -93,7 +93,7 @@ def test_repeats_are_summed_up_below_the_single_results(
     chart = tmp_path / "latency.png"
     page = invoke("bench", "ysb", "--repeat", 3, "--chart", chart).stdout
     assert asked[0].repeat == 3
-    assert page.count("│ deadline") == 4
+    assert page.count("│ klink") == 4
     assert "means over 3 runs" in page
     assert chart.exists()
 

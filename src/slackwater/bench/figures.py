@@ -53,11 +53,15 @@ FURTHER_FIELDS: Final = (
     "decide_mean_ms",
     "decide_p99_ms",
     "late_rows",
+    "cost_error",
+    "state_peak_mb",
     "slowdown_mean",
     "slowdown_p50",
     "slowdown_p99",
 )
 PROFILE_FIELDS: Final = ("latencies_ms", "propagations_ms", "slowdowns", "windows")
+
+_MB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ class Measured:
     steps: int
     served: int  # queries, summed over steps
     late_rows: int | None = None
+    swm_coverage: float | None = None
+    cost_error: float | None = None
+    state_peak_bytes: int | None = None
     decide_ms: Sequence[float] | None = None
     times: Mapping[str, float] | None = None
     trigger: str | None = None
@@ -118,7 +125,7 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
         "overhead_share": None
         if decide_ms is None
         else round(sum(decide_ms) / seen.span.length_ms, 5),
-        "swm_coverage": None,
+        "swm_coverage": _rounded(seen.swm_coverage),
         "warmup": options.warmup,
         "distinct": options.distinct,
         "phase": options.phase,
@@ -132,6 +139,10 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
         "decide_mean_ms": _mean(decide_ms or ()),
         "decide_p99_ms": _percentile(decide_ms or (), 99),
         "late_rows": seen.late_rows,
+        "cost_error": _rounded(seen.cost_error),
+        "state_peak_mb": None
+        if seen.state_peak_bytes is None
+        else round(seen.state_peak_bytes / _MB, 3),
         "slowdown_mean": _mean(slowdowns),
         "slowdown_p50": _percentile(slowdowns, 50),
         "slowdown_p99": _percentile(slowdowns, 99),
@@ -156,6 +167,10 @@ def mean_times(reports: Sequence[StepReport]) -> dict[str, float] | None:
         field.name: round(float(np.mean([getattr(r.times, field.name) for r in reports])), 3)
         for field in fields(StepTimes)
     }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _mean(values: Sequence[float]) -> float | None:

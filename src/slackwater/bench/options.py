@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
+from slackwater.app.sizes import to_bytes
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
@@ -25,19 +26,20 @@ MOST_LOAD: Final = 4.0
 class BenchOptions:
     """Describe a comparison: the same events for each policy, one after the other.
 
-    `rate` is records a second of each query; with `load`, it is found by measuring what steps
-    cost, so that a pass over every query in each of its windows takes that share of all slots'
-    time. `warmup` seconds run first and are left out of the figures. `distinct` is how many
-    different pipelines the queries are made from. With `phase` "aligned" all windows close at the
-    same instants. With `start` "random" the inputs start one by one, at moments drawn from the
-    seed. `repeat` runs everything again with the following seeds. `durable=False` does not wait for
-    the disk. `data` is a directory of real trips for the workload nyt. `directory` takes journals,
-    results and checkpoints (None: the system's temporary directory). `json` is where to write the
-    results; `profile` keeps every single window in them, and the machine's use over time.
+    `rate` is records a second of each query; with `load`, it is found by measuring what steps cost,
+    so that a pass over every query in each of its windows takes that share of all slots' time.
+    `warmup` seconds run first and are left out of the figures. `distinct` is how many different
+    pipelines the queries are made from. With `phase` "aligned" all windows close at the same
+    instants. With `start` "random" the inputs start one by one, at moments drawn from the seed.
+    `repeat` runs everything again with the following seeds. `memory` is the budget for window
+    state. `durable=False` does not wait for the disk. `data` is a directory of real trips for the
+    workload nyt. `directory` takes journals, results and checkpoints (None: the system's temporary
+    directory). `json` is where to write the results; `profile` keeps every single window in them,
+    and the machine's use over time.
     """
 
     workload: str = "ysb"
-    policies: tuple[str, ...] = ("deadline",)
+    policies: tuple[str, ...] = ("klink",)
     queries: int = 20
     rate: float = 1_000.0
     load: float | None = None
@@ -50,6 +52,7 @@ class BenchOptions:
     start: Literal["together", "random"] = "together"
     repeat: int = 1
     durable: bool = True
+    memory: str = "1 GB"
     sink: Literal["parquet", "memory"] = "parquet"
     slots: int | None = None
     data: str | None = None
@@ -59,6 +62,7 @@ class BenchOptions:
 
     def __post_init__(self) -> None:
         _one_of("workload", self.workload, WORKLOADS)
+        to_bytes(self.memory, "memory")
         object.__setattr__(self, "policies", tuple(self.policies))
         _require(len(self.policies) > 0, "policies", self.policies, "name at least one")
         for policy in self.policies:

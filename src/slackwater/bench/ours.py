@@ -98,10 +98,13 @@ class Conductor:
         self._late_before: int | None = None
         self._late_after: int | None = None
         self.decide_ms: list[float] = []
+        self.state_peak_bytes = 0
 
     def __call__(self) -> bool:
         """Tell whether the run is over."""
         now_ms = self._clock.now_ms()
+        if now_ms in self._span:
+            self.state_peak_bytes = max(self.state_peak_bytes, self._runtime.state_bytes)
         if self._late_before is None and now_ms >= self._span.first_ms:
             self._late_before = self._late()
             self._counted = self._policy.decisions
@@ -157,6 +160,7 @@ def run_ours(
         journal=directory / "journal",
         slots=options.slots,
         durable=options.durable,
+        memory=options.memory,
         clock=clock,
     ) as runtime:
         # Streams start when all queries are deployed and planned, or there would be a backlog to
@@ -181,6 +185,9 @@ def run_ours(
             served=sum(len(report.queries) for report in collector.steps),
             late_rows=conductor.late_rows,
             decide_ms=conductor.decide_ms,
+            swm_coverage=runtime.sweep_coverage.share,
+            cost_error=runtime.cost_error,
+            state_peak_bytes=conductor.state_peak_bytes,
             times=mean_times(collector.steps),
             own_step_ms=by_query(options, own_step_ms),
         )

@@ -83,6 +83,9 @@ def bench(
     durable: Annotated[
         bool, typer.Option(help="Whether the journal waits for the disk.")
     ] = DEFAULTS["durable"],
+    memory: Annotated[
+        str, typer.Option(help="How much window state may be held in memory.")
+    ] = DEFAULTS["memory"],
     sink: Annotated[
         Literal["parquet", "memory"], typer.Option(help="Where results go.")
     ] = DEFAULTS["sink"],
@@ -127,6 +130,7 @@ def bench(
         repeat=repeat,
         data=None if data is None else str(data),
         durable=durable,
+        memory=memory,
         sink=sink,
         slots=slots,
         directory=None if directory is None else str(directory),
