@@ -16,7 +16,15 @@ from slackwater.app.watermarks import bounded, from_source, punctuated
 from slackwater.app.windows import sliding, tumbling
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.runtime import Runtime
-from slackwater.scheduling.policies import deadline, default, fcfs, round_robin
+from slackwater.scheduling.baselines import (
+    deadline,
+    default,
+    fcfs,
+    highest_rate,
+    round_robin,
+    streambox,
+)
+from slackwater.scheduling.klink import klink, klink_no_memory
 from slackwater.spark.session import session
 from slackwater.spark.sinks.callback import callback
 from slackwater.spark.sinks.console import console
@@ -43,6 +51,9 @@ __all__ = [
     "files",
     "from_source",
     "generator",
+    "highest_rate",
+    "klink",
+    "klink_no_memory",
     "max",
     "mean",
     "memory",
@@ -54,6 +65,7 @@ __all__ = [
     "session",
     "sliding",
     "stddev",
+    "streambox",
     "sum",
     "tumbling",
     "variance",

@@ -4,55 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scheduling.fleets import chosen, fleet
 
 from slackwater.errors import DescriptionError
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.policies import POLICIES, policy_named
-from slackwater.scheduling.snapshot import FleetSnapshot, Policy, TemplateFacts
-
-NOW_MS = 100_000.0
-LEARNED = StepCost(fixed_ms=30.0, per_event_ms=0.0005, observations=50, most_events=1_000_000)
-
-
-def fleet(
-    *,
-    queued: list[int],
-    template: list[int] | None = None,
-    due: list[bool] | None = None,
-    ready: list[bool] | None = None,
-    deadline_ms: list[int] | None = None,
-    oldest_ms: list[float] | None = None,
-    last_step: list[int] | None = None,
-    slots: int = 2,
-    fusable: bool = True,
-    cost: StepCost = LEARNED,
-) -> FleetSnapshot:
-    size = len(queued)
-    templates = template or [0] * size
-    oldest: list[Any] = oldest_ms or [NOW_MS - 10 if n else np.inf for n in queued]
-    return FleetSnapshot(
-        now_ms=NOW_MS,
-        free_slots=slots,
-        budget_ms=250.0,
-        query=np.arange(size, dtype=np.int64) + 100,
-        template=np.array(templates, dtype=np.int64),
-        queued=np.array(queued, dtype=np.int64),
-        oldest_arrival_ms=np.array(oldest, dtype=np.float64),
-        deadline_ms=np.array(deadline_ms or [100_000] * size, dtype=np.int64),
-        due=np.array(due or [True] * size),
-        ready=np.array(ready or [True] * size),
-        last_step=np.array(last_step or [-1] * size, dtype=np.int64),
-        templates=tuple(TemplateFacts(cost, fusable) for _ in range(max(templates) + 1)),
-    )
-
-
-def chosen(policy: Policy, snapshot: FleetSnapshot) -> list[list[int]]:
-    return [[query - 100 for query in step.queries] for step in policy.decide(snapshot).steps]
+from slackwater.scheduling.snapshot import FleetSnapshot, Policy
 
 
 @pytest.fixture(params=sorted(POLICIES))
@@ -112,7 +73,8 @@ def test_the_same_snapshot_gives_the_same_decision(drawn: list[Any], slots: int,
 def test_something_due_is_always_served(drawn: list[Any], name: str) -> None:
     snapshot = of_rows(drawn, 1)
     if (snapshot.ready & snapshot.due).any():
-        assert policy_named(name).decide(snapshot).steps
+        decision = policy_named(name).decide(snapshot)
+        assert decision.steps or decision.wake_ms is not None  # or it will be, in a moment
 
 
 @pytest.mark.parametrize("name", ["round_robin", "default"])
@@ -201,3 +163,20 @@ def test_heavy_steps_are_dealt_to_free_slots_and_light_ones_are_not() -> None:
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(DescriptionError, match=r"'fifo' is unknown.*deadline"):
         policy_named("fifo")
+
+
+def test_highest_rate_serves_what_puts_out_most_for_its_time() -> None:
+    snapshot = fleet(queued=[100, 100_000], template=[0, 1], slots=1)
+    assert chosen(policy_named("highest_rate"), snapshot) == [[1]]
+
+
+def test_streambox_holds_on_to_a_query_until_its_window_has_closed() -> None:
+    policy = policy_named("streambox")
+
+    def look(deadlines: list[int]) -> list[list[int]]:
+        snapshot = fleet(queued=[10, 10], template=[0, 1], deadline_ms=deadlines, slots=1)
+        return chosen(policy, snapshot)
+
+    assert look([99_900, 99_800]) == [[1]]
+    assert look([99_700, 99_800]) == [[1]]  # a closer deadline has come up; the held one goes on
+    assert look([99_700, 102_800]) == [[0]]

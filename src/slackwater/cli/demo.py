@@ -45,7 +45,7 @@ def demo(
     ] = "uniform",
     policy: Annotated[
         str, typer.Option(help=f"Which queries run next: {', '.join(POLICIES)}.")
-    ] = "deadline",
+    ] = "klink",
     out: Annotated[
         Path | None,
         typer.Option(help="Keep journal, results and chart in this new directory."),

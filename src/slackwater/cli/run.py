@@ -27,7 +27,7 @@ def run(
     ] = None,
     policy: Annotated[
         str, typer.Option(help=f"Which queries run next: {', '.join(POLICIES)}.")
-    ] = "deadline",
+    ] = "klink",
     slots: Annotated[
         int | None, typer.Option(help="Steps at once (default: Spark's parallelism).")
     ] = None,

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.app.watermarks import BoundedLateness, Punctuated
 from slackwater.progress.closing import Closing, close_windows
+from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.progress.watermarks import PartitionTime
 from slackwater.runtime.blocks import BlockStore
@@ -22,7 +23,7 @@ from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.panes import ClosingWindow
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
-from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
+from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
 from slackwater.runtime.state import Block, Counters, QueryChange, SliceState
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
@@ -94,6 +95,8 @@ class StepExecutor:
             queries=tuple(query.state.name for query in step.queries),
             template=step.template.index,
             events=step.events,
+            rows=0 if outcome is None else outcome.rows.num_rows,
+            inputs=() if outcome is None else _input_reports(outcome.statistics),
             prepared=outcome is not None and outcome.prepared,
             panes=tuple(_pane_reports(advances, rows, committed_ms)),
             times=StepTimes(
@@ -274,6 +277,22 @@ def _row_count(template: Template, table: pa.Table) -> int:
     if template.keeps_rows:
         return int(table.num_rows)
     return int(pc.sum(table[ROWS]).as_py() or 0)
+
+
+def _input_reports(statistics: Sequence[PartitionStatistics]) -> tuple[InputReport, ...]:
+    """Add up what a step saw over the partitions of each input."""
+    found: dict[tuple[int, int], InputReport] = {}
+    for seen in statistics:
+        delays = DelayMoments(seen.delays, seen.delay_sum_ms, seen.delay_squares_ms2)
+        newest_ms: float | None = seen.newest_arrival_ms
+        before = found.get((seen.query, seen.input))
+        if before is not None:
+            delays = before.delays + delays
+            earlier_ms = before.newest_arrival_ms
+            if newest_ms is None or (earlier_ms is not None and earlier_ms > newest_ms):
+                newest_ms = earlier_ms
+        found[seen.query, seen.input] = InputReport(seen.query, seen.input, newest_ms, delays)
+    return tuple(found.values())
 
 
 def _with_rows_out(advance: _Advance, rows: Mapping[ClosingWindow, int]) -> QueryChange:

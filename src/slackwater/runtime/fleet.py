@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slackwater.app.watermarks import BoundedLateness
+from slackwater.progress.coverage import Coverage
 from slackwater.progress.grid import WindowGrid
 from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.runtime.forecasting import SweepWatch
+from slackwater.runtime.reports import InputReport, StepReport
 from slackwater.runtime.state import QueryState
 from slackwater.scheduling.costs import CostLearner
-from slackwater.scheduling.snapshot import FleetSnapshot, TemplateFacts
+from slackwater.scheduling.snapshot import FleetSnapshot, MemoryFacts, TemplateFacts
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
 
 _NEVER = float("inf")
 _BACKLOG_MS = 500.0  # input that waits longer than this is a backlog, not what just came in
 _PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking again
+_UNKNOWN_DEVIATION_MS = 500.0  # of a watermark's arrival, before any was seen
+_SELECTIVITY_MEMORY = 0.1  # how much the newest step counts
 
 
 @dataclass(eq=False)
@@ -32,6 +37,11 @@ class DeployedQuery:
     readers: tuple[SourceReader, ...]
     grid: WindowGrid
     lateness_ms: int
+    sweeps: SweepWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to watch for the watermarks that close windows."""
+        self.sweeps = SweepWatch([reader.sweep_generation for reader in self.readers])
 
     @property
     def number(self) -> int:
@@ -78,6 +88,7 @@ class Fleet:
         self._by_number: dict[int, DeployedQuery] = {}
         self._learners: list[CostLearner] = []
         self._fusable: list[bool] = []
+        self._selectivity: list[float] = []
         self._readers: dict[type[SourceReader], tuple[list[SourceReader], list[int]]] = {}
         self._broken: set[int] = set()  # rows whose sources cannot be asked
         self._columns = _Columns(0)
@@ -91,6 +102,7 @@ class Fleet:
         while len(self._learners) <= query.template.index:
             self._learners.append(CostLearner())
             self._fusable.append(True)
+            self._selectivity.append(1.0)
         self._fusable[query.template.index] = query.template.query is None
         self._columns.query[query.row] = query.number
         self._columns.template[query.row] = query.template.index
@@ -109,6 +121,29 @@ class Fleet:
     def cost_learner(self, template: int) -> CostLearner:
         """Return what learns a template's costs."""
         return self._learners[template]
+
+    def learn(self, template: int, report: StepReport) -> None:
+        """Learn from a finished step what the template's steps cost, and what they let through."""
+        closing_ms = report.times.merge + report.times.sink if report.panes else None
+        took_ms = report.committed_ms - report.started_ms
+        self._learners[template].observe(report.events, took_ms, closing_ms)
+        change = report.rows / report.events - self._selectivity[template]
+        self._selectivity[template] += _SELECTIVITY_MEMORY * change
+
+    def coverage(self) -> Coverage:
+        """Count how often watermarks came in when they were expected, over all queries."""
+        return Coverage.total(query.sweeps.coverage.coverage for query in self.queries)
+
+    def cost_error(self) -> float | None:
+        """Return by which share predicted durations of steps were off: the median template's."""
+        errors = [learner.error_share for learner in self._learners]
+        known = [error for error in errors if error is not None]
+        return float(np.median(known)) if known else None
+
+    @property
+    def state_bytes(self) -> int:
+        """Return how much window state all queries hold in the driver."""
+        return int(self._columns.state_bytes.sum())
 
     def started(self, query: DeployedQuery, step: int) -> None:
         """Note that a query is in a step now."""
@@ -133,11 +168,19 @@ class Fleet:
             watermark_ms = int(min(waiting, default=now_ms)) - 1
         if watermark_ms >= END_OF_TIME_MS:
             columns.deadline_ms[row] = END_OF_TIME_MS
+            columns.sweep_ms[row] = _NEVER
+            self._weigh(query, END_OF_TIME_MS)
             columns.due_at_ms[row] = now_ms if query.state.pending else _NEVER
             columns.known[row] = True
             return
         deadline_ms = query.grid.next_end(watermark_ms)
         columns.deadline_ms[row] = deadline_ms
+        self._weigh(query, deadline_ms)
+        forecast = query.sweeps.expect(deadline_ms)
+        columns.sweep_ms[row] = deadline_ms if forecast is None else forecast.mean_ms
+        columns.sweep_deviation_ms[row] = (
+            _UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
+        )
         arrival_ms = query.sweep_arrival_ms(deadline_ms)
         columns.known[row] = arrival_ms is not None
         if query.state.pending is not None:
@@ -158,6 +201,39 @@ class Fleet:
                 rest_ms = min(max(deadline_ms - watermark_ms, retry_ms), _PATIENCE_MS)
                 expected_ms = float(deadline_ms + bound_ms)
                 columns.due_at_ms[row] = max(expected_ms, now_ms + (rest_ms if retry_ms else 0))
+
+    def swept(self, query: DeployedQuery, inputs: Sequence[InputReport]) -> None:
+        """Learn from a committed step: delays, and when the watermark of its window came in.
+
+        Call it before `refresh`, which looks to the next window.
+        """
+        newest = {}
+        for seen in inputs:
+            query.sweeps.delayed(seen.input, seen.delays)
+            newest[seen.input] = seen.newest_arrival_ms
+        deadline_ms, reached_ms = self._columns.deadline_ms[query.row], query.state.watermark_ms
+        if reached_ms is None or not deadline_ms <= reached_ms < END_OF_TIME_MS:
+            return
+        arrived = {}
+        for index, reader in enumerate(query.readers):
+            arrival_ms = reader.sweep_arrival_ms(int(deadline_ms))
+            arrival_ms = newest.get(index) if arrival_ms is None else arrival_ms
+            if arrival_ms is not None:
+                arrived[index] = float(arrival_ms)
+        if len(arrived) == len(query.readers):
+            query.sweeps.swept(int(deadline_ms), arrived)
+
+    def _weigh(self, query: DeployedQuery, deadline_ms: int) -> None:
+        """Note what a query's windows hold in memory, and what closing the next one frees."""
+        held = freed = 0
+        gone_ms = deadline_ms - query.grid.size_ms - query.lateness_ms
+        for start_ms, state in list(query.state.slices.items()):
+            size = sum(chunk.nbytes for chunk in state.chunks)
+            held += size
+            if query.grid.last_window_of(start_ms) <= gone_ms:
+                freed += size
+        self._columns.state_bytes[query.row] = held
+        self._columns.freed_bytes[query.row] = freed
 
     def freed(self, query: DeployedQuery) -> None:
         """Note that a query may be chosen again, unless it is quarantined."""
@@ -194,7 +270,16 @@ class Fleet:
             np.add.at(queued, rows, kind.available(readers, now_ms))
         return np.maximum(queued, 0)
 
-    def snapshot(self, now_ms: float, free_slots: int, budget_ms: float) -> FleetSnapshot:
+    def snapshot(
+        self,
+        now_ms: float,
+        free_slots: int,
+        budget_ms: float,
+        *,
+        busy_until_ms: tuple[float, ...] = (),
+        utilisation: float = 0.0,
+        memory: MemoryFacts | None = None,
+    ) -> FleetSnapshot:
         """Take one consistent look at everything."""
         columns = self._columns
         queued = self.queued(now_ms)
@@ -212,13 +297,22 @@ class Fleet:
             queued=queued,
             oldest_arrival_ms=np.where(queued > 0, columns.oldest_arrival_ms, _NEVER),
             deadline_ms=columns.deadline_ms.copy(),
+            sweep_ms=np.where(due, np.maximum(columns.due_at_ms, 0.0), columns.sweep_ms),
+            sweep_deviation_ms=columns.sweep_deviation_ms.copy(),
             due=due & waiting,
             ready=columns.ready.copy(),
             last_step=columns.last_step.copy(),
+            state_bytes=columns.state_bytes.copy(),
+            freed_bytes=columns.freed_bytes.copy(),
             templates=tuple(
-                TemplateFacts(learner.cost, fusable)
-                for learner, fusable in zip(self._learners, self._fusable, strict=True)
+                TemplateFacts(learner.cost, fusable, selectivity)
+                for learner, fusable, selectivity in zip(
+                    self._learners, self._fusable, self._selectivity, strict=True
+                )
             ),
+            busy_until_ms=busy_until_ms,
+            utilisation=utilisation,
+            memory=memory or MemoryFacts(self.state_bytes),
         )
 
     def next_arrival_ms(self, now_ms: float, cycle_ms: float) -> float:
@@ -255,6 +349,10 @@ class _Columns:
         self.oldest_arrival_ms = np.zeros(size, dtype=np.float64)
         self.deadline_ms = np.zeros(size, dtype=np.int64)
         self.due_at_ms = np.zeros(size, dtype=np.float64)
+        self.sweep_ms = np.zeros(size, dtype=np.float64)
+        self.sweep_deviation_ms = np.zeros(size, dtype=np.float64)
+        self.state_bytes = np.zeros(size, dtype=np.int64)
+        self.freed_bytes = np.zeros(size, dtype=np.int64)
         self.known = np.zeros(size, dtype=np.bool_)
         self.ready = np.zeros(size, dtype=np.bool_)
         self.last_step = np.full(size, -1, dtype=np.int64)

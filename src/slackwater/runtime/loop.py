@@ -11,9 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from slackwater.errors import JournalError
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock
@@ -21,7 +18,8 @@ from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fleet import DeployedQuery, Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.planning import PlannedStep, plan_query
-from slackwater.runtime.reports import Observer, StepReport
+from slackwater.runtime.reports import InputReport, Observer, StepReport
+from slackwater.runtime.usage import MemoryGauge, SlotUse
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
 
@@ -53,6 +51,7 @@ class Loop:
         clock: Clock,
         slots: int,
         budget_ms: float,
+        memory: MemoryGauge,
     ) -> None:
         """Bring together what the loop drives."""
         self._fleet = fleet
@@ -63,6 +62,8 @@ class Loop:
         self._clock = clock
         self._slots = slots
         self._budget_ms = budget_ms
+        self._memory = memory
+        self._use = SlotUse(slots)
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="slackwater-slot")
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="slackwater-keeper")
         self._signal = threading.Event()
@@ -134,17 +135,25 @@ class Loop:
 
     def _turn(self, end_ms: float | None) -> None:
         self._signal.clear()
-        self._reap()
         now_ms = self._clock.now_ms()
+        self._use.passed(now_ms, sum(running.step.serves_due for running in self._running))
+        self._reap()
         while self._again and self._free:
             self._submit(self._again.popleft())
         wake_ms = self._fleet.next_arrival_ms(now_ms, CYCLE_MS)
         if self._free:
             started = time.perf_counter()
-            fleet = self._fleet.snapshot(now_ms, len(self._free), self._budget_ms)
+            fleet = self._fleet.snapshot(
+                now_ms,
+                len(self._free),
+                self._budget_ms,
+                busy_until_ms=tuple(running.step.expected_ms for running in self._running),
+                utilisation=self._use.share,
+                memory=self._memory.facts(self._fleet.state_bytes, now_ms),
+            )
             decision = self._policy.decide(fleet)
             for choice, parallelism in _widened(fleet, decision.steps):
-                self._start(choice, parallelism, now_ms, fleet.queued)
+                self._start(choice, parallelism, fleet)
             self.decide_ms.append((time.perf_counter() - started) * 1_000)
             if decision.wake_ms is not None:
                 wake_ms = min(wake_ms, decision.wake_ms)
@@ -156,12 +165,11 @@ class Loop:
             next_ms = now_ms + CYCLE_MS
         self._clock.wait(self._signal, next_ms, busy=bool(self._running))
 
-    def _start(
-        self, choice: StepChoice, parallelism: int, now_ms: float, queued: NDArray[np.int64]
-    ) -> None:
+    def _start(self, choice: StepChoice, parallelism: int, fleet: FleetSnapshot) -> None:
+        now_ms = fleet.now_ms
         queries = [self._fleet.number(number) for number in choice.queries]
         shares = fair_shares(
-            [int(queued[query.row]) for query in queries], choice.max_events * parallelism
+            [int(fleet.queued[query.row]) for query in queries], choice.max_events * parallelism
         )
         plans, served = {}, []
         for query, share in zip(queries, shares, strict=True):
@@ -175,11 +183,14 @@ class Loop:
         number, position = self._ledger.plan(plans)
         for query in served:
             self._fleet.started(query, number)
-        self._submit(
-            PlannedStep(
-                number, position, served[0].template, tuple(served), plans, now_ms, parallelism
-            )
+        template = served[0].template
+        step = PlannedStep(
+            number, position, template, tuple(served), plans, now_ms, parallelism=parallelism
         )
+        serves_due = bool(fleet.due[[query.row for query in served]].any())
+        cost = fleet.templates[template.index].cost
+        expected_ms = now_ms + cost.duration_ms(step.events // parallelism, closes=serves_due)
+        self._submit(replace(step, expected_ms=expected_ms, serves_due=serves_due))
 
     def _submit(self, step: PlannedStep) -> None:
         slot = self._free.pop()
@@ -200,12 +211,15 @@ class Loop:
                 self._failed(running.step, error)
 
     def _committed(self, step: PlannedStep, report: StepReport) -> None:
-        took_ms = report.committed_ms - report.started_ms
         if step.parallelism == 1 and step.events:
-            self._fleet.cost_learner(step.template.index).observe(step.events, took_ms)
+            self._fleet.learn(step.template.index, report)
         now_ms = self._clock.now_ms()
+        inputs: dict[int, list[InputReport]] = {}
+        for seen in report.inputs:
+            inputs.setdefault(seen.query, []).append(seen)
         for query in step.queries:
             try:
+                self._fleet.swept(query, inputs.get(query.number, ()))
                 self._fleet.refresh(query, now_ms, retry_ms=CYCLE_MS)
                 self._fleet.freed(query)
             except Exception as error:

@@ -13,7 +13,11 @@ from slackwater.spark.steps import Piece
 
 @dataclass(frozen=True, eq=False)
 class PlannedStep:
-    """Hold what one step reads, for whom; `failures` counts earlier tries."""
+    """Hold what one step reads, for whom; `failures` counts earlier tries.
+
+    `expected_ms` is when it should end, as far as costs can tell; `serves_due` says that it is to
+    close windows, and not only to read ahead.
+    """
 
     number: int
     position: int  # in the journal: the plan is durable once this is
@@ -23,6 +27,8 @@ class PlannedStep:
     decided_ms: float
     parallelism: int = 1
     failures: int = 0
+    expected_ms: float = 0.0
+    serves_due: bool = True
 
     @property
     def pieces(self) -> list[Piece]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from slackwater.progress.epochs import DelayMoments
+
 
 @dataclass(frozen=True)
 class PaneReport:
@@ -53,8 +55,21 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
+class InputReport:
+    """Tell what a step saw of one input of one query, the latter by its number."""
+
+    query: int
+    input: int
+    newest_arrival_ms: float | None
+    delays: DelayMoments
+
+
+@dataclass(frozen=True)
 class StepReport:
-    """Tell of one committed step."""
+    """Tell of one committed step.
+
+    `rows` is how many rows its job gave back: the partials of all groups and slices.
+    """
 
     step: int
     queries: tuple[str, ...]
@@ -65,6 +80,8 @@ class StepReport:
     times: StepTimes
     started_ms: float
     committed_ms: float
+    rows: int = 0
+    inputs: tuple[InputReport, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 from slackwater.app.durations import Duration, show_ms, to_ms
 from slackwater.app.nodes import leaves
 from slackwater.app.outputs import Output
+from slackwater.app.sizes import to_bytes
 from slackwater.app.stream import App
 from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.progress.coverage import Coverage
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
@@ -28,10 +30,11 @@ from slackwater.runtime.fleet import DeployedQuery, Fleet, window_text
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.loop import Loop
 from slackwater.runtime.reports import Observer, QueryReport
-from slackwater.scheduling.policies import deadline
+from slackwater.runtime.usage import MemoryGauge
+from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
-from slackwater.spark.latebound import parallelism
+from slackwater.spark.latebound import parallelism, stored_bytes
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
@@ -46,7 +49,8 @@ class Runtime:
 
     `journal` is the directory that makes it crash-proof (None: a temporary one, for trying out).
     `slots` is how many steps run at once (default: Spark's parallelism). `budget` is about how long
-    a step may take; a larger backlog is worked off in slices. `dead_letters="count"` only counts
+    a step may take; a larger backlog is worked off in slices. `memory` is how much window state may
+    be held in memory: near it, the policy frees what it can. `dead_letters="count"` only counts
     records that could not be used; "file" also files each with its reason. `profile=True` splits
     the time of each Spark job into submitting, running and collecting, which costs some itself.
     """
@@ -59,6 +63,7 @@ class Runtime:
         journal: str | os.PathLike[str] | None = None,
         slots: int | None = None,
         budget: Duration = "250 ms",
+        memory: str | int = "1 GB",
         prepare: bool = True,
         durable: bool = True,
         dead_letters: Literal["file", "count"] = "file",
@@ -109,10 +114,11 @@ class Runtime:
             ledger=self._ledger,
             executor=executor,
             clerk=clerk if dead_letters == "file" else None,
-            policy=policy or deadline(),
+            policy=policy or klink(),
             clock=self._clock,
             slots=self._slots,
             budget_ms=to_ms(budget, "budget"),
+            memory=MemoryGauge(to_bytes(memory, "memory"), lambda: stored_bytes(spark)),
         )
 
     def deploy(
@@ -191,6 +197,21 @@ class Runtime:
             if template.output.app == app.name:
                 self._runner.forget(template)
                 self._warm.discard(template)
+
+    @property
+    def sweep_coverage(self) -> Coverage:
+        """Return how often the watermarks that close windows came in when they were expected."""
+        return self._fleet.coverage()
+
+    @property
+    def cost_error(self) -> float | None:
+        """Return by which share steps took more or less time than predicted (the median)."""
+        return self._fleet.cost_error()
+
+    @property
+    def state_bytes(self) -> int:
+        """Return how much window state is held in the driver."""
+        return self._fleet.state_bytes
 
     @property
     def decide_ms(self) -> list[float]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-_HISTORY = 64
+_PER_SIZE = 16  # durations kept for each class of sizes
+_STALE_AFTER = 1_024  # a class that no step fell into for so many steps is forgotten
 _TRUSTED_AFTER = 6
 _REFIT_EVERY = 8
 _UNTRUSTED_EVENTS = 100_000
+_ERRORS = 128
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Predict a step's duration: `fixed_ms + per_event_ms * events`."""
+    """Predict a step's duration: `fixed_ms + per_event_ms * events`, and `close_ms` to close.
+
+    Closing windows (merging their state, writing the results) is part of the steps that do it.
+    """
 
     fixed_ms: float = 60.0
     per_event_ms: float = 0.0005
     observations: int = 0
     most_events: int = 0  # of any step seen
+    close_ms: float = 0.0
 
-    def duration_ms(self, events: int) -> float:
+    def duration_ms(self, events: int, *, closes: bool = False) -> float:
         """Predict how long a step over so many events takes."""
-        return self.fixed_ms + self.per_event_ms * events
+        closing_ms = self.close_ms if closes else 0.0
+        return self.fixed_ms + self.per_event_ms * events + closing_ms
 
     @property
     def trusted(self) -> bool:
@@ -44,11 +52,22 @@ class StepCost:
 
 
 @dataclass
-class CostLearner:
-    """Fit a template's cost to its recent steps, ignoring the odd slow one.
+class _SizeClass:
+    """Hold the recent steps of about one size."""
 
-    Warm-up and garbage collection make steps slow, never fast, so the fit follows the lower half:
-    fit a line, drop what lies far above it, fit again.
+    events: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
+    took_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
+    last_seen: int = 0
+
+
+@dataclass
+class CostLearner:
+    """Fit a template's cost to its steps, ignoring the odd slow one.
+
+    Warm-up and garbage collection make steps slow, never fast. So steps are sorted into classes by
+    size (powers of two), each class is represented by its median, and a line is fitted through the
+    medians, weighted by how many steps stand behind each. A class keeps its last few steps only,
+    yet sizes that are rare are remembered beside the usual one: a slope needs both.
 
     >>> learner = CostLearner()
     >>> for events in range(1_000, 21_000, 1_000):
@@ -58,37 +77,60 @@ class CostLearner:
     """
 
     cost: StepCost = field(default_factory=StepCost)
-    _events: list[float] = field(default_factory=list)
-    _durations_ms: list[float] = field(default_factory=list)
+    _classes: dict[int, _SizeClass] = field(default_factory=dict)
+    _closing_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
+    _errors: deque[float] = field(default_factory=lambda: deque(maxlen=_ERRORS))
 
-    def observe(self, events: int, duration_ms: float) -> None:
-        """Take in one finished step."""
-        self._events = [*self._events[-_HISTORY + 1 :], float(events)]
-        self._durations_ms = [*self._durations_ms[-_HISTORY + 1 :], duration_ms]
+    def observe(self, events: int, duration_ms: float, closing_ms: float | None = None) -> None:
+        """Take in one finished step; `closing_ms` is how much of it went into closing windows."""
+        if self.cost.trusted and duration_ms > 0:
+            predicted_ms = self.cost.duration_ms(events, closes=closing_ms is not None)
+            self._errors.append(abs(predicted_ms - duration_ms) / duration_ms)
+        if closing_ms is not None:
+            self._closing_ms.append(closing_ms)
         seen = self.cost.observations + 1
+        size = self._classes.setdefault(max(events, 1).bit_length(), _SizeClass())
+        size.events.append(float(events))
+        size.took_ms.append(duration_ms - (closing_ms or 0.0))
+        size.last_seen = seen
         most = max(self.cost.most_events, events)
         self.cost = replace(self.cost, observations=seen, most_events=most)
         if seen <= _TRUSTED_AFTER or seen % _REFIT_EVERY == 0:
             self._fit()
 
+    @property
+    def error_share(self) -> float | None:
+        """Return by how much predictions were off: the median over recent steps, None at first."""
+        return float(np.median(self._errors)) if self._errors else None
+
     def _fit(self) -> None:
-        events, took_ms = np.array(self._events), np.array(self._durations_ms)
-        fixed_ms, per_event_ms = _line(events, took_ms)
-        excess_ms = took_ms - (fixed_ms + per_event_ms * events)
-        usual = excess_ms <= 2 * np.median(np.abs(excess_ms)) + 1e-9
-        if usual.sum() >= 3:
-            fixed_ms, per_event_ms = _line(events[usual], took_ms[usual])
-        self.cost = replace(self.cost, fixed_ms=fixed_ms, per_event_ms=per_event_ms)
+        seen = self.cost.observations
+        for size in [
+            s for s, held in self._classes.items() if seen - held.last_seen > _STALE_AFTER
+        ]:
+            del self._classes[size]
+        held = list(self._classes.values())
+        events = np.array([np.median(one.events) for one in held])
+        took_ms = np.array([np.median(one.took_ms) for one in held])
+        weights = np.array([float(len(one.events)) for one in held])
+        fixed_ms, per_event_ms = _line(events, took_ms, weights)
+        close_ms = float(np.median(self._closing_ms)) if self._closing_ms else 0.0
+        self.cost = replace(
+            self.cost, fixed_ms=fixed_ms, per_event_ms=per_event_ms, close_ms=close_ms
+        )
 
 
-def _line(events: np.ndarray, took_ms: np.ndarray) -> tuple[float, float]:
+def _line(events: np.ndarray, took_ms: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Fit a line with both coefficients non-negative."""
-    spread = events - events.mean()
-    variance = float((spread**2).sum())
+    total = weights.sum()
+    middle = float((weights * events).sum() / total)
+    level = float((weights * took_ms).sum() / total)
+    spread = events - middle
+    variance = float((weights * spread**2).sum())
     if variance == 0:
-        return float(np.median(took_ms)), 0.0 if events[0] == 0 else 1e-6
-    slope = max(float((spread * (took_ms - took_ms.mean())).sum()) / variance, 0.0)
-    intercept = float(took_ms.mean() - slope * events.mean())
+        return level, 0.0 if middle == 0 else 1e-6
+    slope = max(float((weights * spread * (took_ms - level)).sum()) / variance, 0.0)
+    intercept = level - slope * middle
     if intercept < 0:
-        return 0.0, float(took_ms.sum() / max(events.sum(), 1.0))
+        return 0.0, level / max(middle, 1.0)
     return intercept, slope

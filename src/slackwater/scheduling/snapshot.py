@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,10 +14,28 @@ from slackwater.scheduling.costs import StepCost
 
 @dataclass(frozen=True)
 class TemplateFacts:
-    """Say what is known of a template's steps."""
+    """Say what is known of a template's steps.
+
+    `selectivity` is how many rows leave the pipeline and its grouping for each record that enters:
+    what a record read ahead of its window's end leaves behind as state, and in the end as results.
+    """
 
     cost: StepCost
     fusable: bool
+    selectivity: float = 1.0
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """Say how much window state is held in memory, against what may be."""
+
+    used_bytes: int = 0
+    budget_bytes: float = math.inf
+
+    @property
+    def share(self) -> float:
+        """Return how full it is: 1 is all of the budget."""
+        return self.used_bytes / self.budget_bytes
 
 
 @dataclass(frozen=True)
@@ -24,9 +43,13 @@ class FleetSnapshot:
     """Hold all queries at one moment; the columns are aligned, one entry per query.
 
     `due` says that a window can close with what has arrived. `deadline_ms` is the end of the
-    query's next window. `oldest_arrival_ms` is infinite where nothing is queued. `last_step` is the
-    number of the step that served the query last (-1: none). `ready` excludes running and
-    quarantined queries.
+    query's next window. `sweep_ms` is when the watermark that closes it came in (where `due`) or is
+    expected, give or take `sweep_deviation_ms` (infinite where nothing more will close).
+    `oldest_arrival_ms` is infinite where nothing is queued. `last_step` is the number of the step
+    that served the query last (-1: none). `state_bytes` is what its windows hold in memory,
+    `freed_bytes` what closing the next one frees. `ready` excludes running and quarantined queries.
+    `busy_until_ms` says when each of the running steps is expected to end, `utilisation` which
+    share of all slots' time went into due windows of late.
     """
 
     now_ms: float
@@ -37,10 +60,17 @@ class FleetSnapshot:
     queued: NDArray[np.int64]
     oldest_arrival_ms: NDArray[np.float64]
     deadline_ms: NDArray[np.int64]
+    sweep_ms: NDArray[np.float64]
+    sweep_deviation_ms: NDArray[np.float64]
     due: NDArray[np.bool_]
     ready: NDArray[np.bool_]
     last_step: NDArray[np.int64]
+    state_bytes: NDArray[np.int64]
+    freed_bytes: NDArray[np.int64]
     templates: tuple[TemplateFacts, ...]
+    busy_until_ms: tuple[float, ...] = ()
+    utilisation: float = 0.0
+    memory: MemoryFacts = MemoryFacts()
 
 
 @dataclass(frozen=True)
@@ -60,9 +90,10 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Decide which queries run next. Pure: the same snapshot gives the same decision.
+    """Decide which queries run next. The same snapshots in the same order give the same decisions.
 
-    Least-slack-first (Klink) will be one more module beside these, with the same interface.
+    A policy may remember what it decided before (StreamBox holds on to a query, Klink to its memory
+    mode), but never reads a clock or draws a random number.
     """
 
     @property

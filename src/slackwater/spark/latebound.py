@@ -80,3 +80,12 @@ def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> D
 def _string_schema(spark: SparkSession, width: int) -> Any:
     fields = ",".join(_FIELD.format(index=index) for index in range(width))
     return spark._jsparkSession.parseDataType(f'{{"type":"struct","fields":[{fields}]}}')
+
+
+def stored_bytes(spark: SparkSession) -> int:
+    """Return what Spark's block managers hold in memory: persisted frames (0 on Spark Connect)."""
+    jvm = classic_jvm(spark)
+    if jvm is None:
+        return 0
+    infos = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+    return sum(int(info.memSize()) for info in infos)

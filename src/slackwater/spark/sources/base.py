@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from slackwater.app.watermarks import WatermarkStrategy
+from slackwater.app.watermarks import BoundedLateness, WatermarkStrategy
+from slackwater.progress.sweeps import SweepGeneration
 
 QUERY = "_sw_query"
 PARTITION = "_sw_partition"
@@ -90,6 +91,13 @@ class SourceReader(ABC):
     def split(self, piece: Range, parts: int) -> list[Range]:
         """Cut a range into about `parts` that tasks can read side by side (by default, not)."""
         return [piece]
+
+    @property
+    def sweep_generation(self) -> SweepGeneration:
+        """Tell how this input's watermarks are made, for forecasts; what is unknown is learned."""
+        if isinstance(self.watermark, BoundedLateness):
+            return SweepGeneration.bounded(self.watermark.bound_ms)
+        return SweepGeneration.unknown()
 
     def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
         """Tell when the first source watermark `>= deadline_ms` arrives; None if unknowable."""

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from slackwater.app.watermarks import FromSource, WatermarkStrategy
 from slackwater.progress.arrivals import ArrivalCounter, Arrivals, stream_salt
 from slackwater.progress.periodic import PeriodicWatermarks
+from slackwater.progress.sweeps import SweepGeneration
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.spark.sources.base import LateBoundReader, Range
 from slackwater.spark.sources.generated_rows import ENTRY_TYPE, SAMPLE_STEP, RowShape
@@ -71,6 +72,14 @@ class GeneratorReader(LateBoundReader):
     def fusion_key(self) -> tuple[RowShape, WatermarkStrategy]:
         """Tell which readers one scan can serve: any rate, seed and start, rows of one shape."""
         return self._shape, self.watermark
+
+    @property
+    def sweep_generation(self) -> SweepGeneration:
+        """Tell the period of the source's own watermarks, and how far they stay behind."""
+        it = self._description
+        if not isinstance(self.watermark, FromSource):
+            return super().sweep_generation
+        return SweepGeneration.periodic(it.watermark_period_ms, it.watermark_lag_ms)
 
     def restore(self, committed: Mapping[int, int], state: Any, ranges: Sequence[Range]) -> None:
         """Go on with the stream that was started then."""

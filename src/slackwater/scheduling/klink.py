@@ -1,0 +1,161 @@
+"""Least slack first (Klink), for steps that serve many queries at once.
+
+O. Farhan, K. Daudjee, M. T. Özsu: "Klink: Progress-Aware Scheduling for Streaming Data Systems",
+SIGMOD 2021. On Spark the unit that is scheduled is a step with a fixed cost, so the right moment to
+run a query is just as its sweeping watermark arrives, with all of its template that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slackwater.scheduling.ahead import best_ahead
+from slackwater.scheduling.fusing import waiting_pays
+from slackwater.scheduling.groups import Costs, Group, bounded, group_of, groups
+from slackwater.scheduling.memory import MemoryMode, freeing_rate
+from slackwater.scheduling.slack import expected_wait_ms, slack_ms
+from slackwater.scheduling.snapshot import Decision, FleetSnapshot
+
+# Who is overdue by more budgets than this is served in turn: one that lags far behind must not keep
+# the others waiting until it has caught up.
+_HOPELESS_BUDGETS = 4
+
+
+@dataclass
+class Klink:
+    """Serve the query with the least slack, with all of its template that are due.
+
+    Slots that would idle read ahead where that pays. With `manage_memory`, state above the bound
+    switches to freeing the most first, until half is freed or somebody's slack has run out.
+    """
+
+    manage_memory: bool = True
+    ahead: bool = True
+    _memory: MemoryMode = field(default_factory=MemoryMode)
+
+    @property
+    def name(self) -> str:
+        """Return the name the command line knows it by."""
+        return "klink" if self.manage_memory else "klink_no_memory"
+
+    @property
+    def freeing(self) -> bool:
+        """Tell whether memory came first in the last decision."""
+        return self._memory.on
+
+    def decide(self, fleet: FleetSnapshot) -> Decision:
+        """Serve what is due, least slack first; then read ahead, if that pays."""
+        costs = Costs.of(fleet)
+        alone_ms = costs.alone_ms
+        slack = slack_ms(
+            fleet.sweep_ms, fleet.sweep_deviation_ms, fleet.due, alone_ms, fleet.now_ms
+        )
+        slack = np.maximum(slack, -_HOPELESS_BUDGETS * fleet.budget_ms)
+        freeing = self._manages_memory(fleet, slack)
+        key = -freeing_rate(fleet, alone_ms) if freeing else slack
+        among = fleet.ready & fleet.due
+        due = [bounded(fleet, group, costs) for group in groups(fleet, among, key, costs)]
+        due.sort(key=lambda group: _urgency(fleet, group, key, slack))
+        steps, wake_ms = self._serve(fleet, due, costs)
+        free = fleet.free_slots - len(steps)
+        if free > 0 and self.ahead and not freeing and wake_ms is None:
+            steps += self._read_ahead(fleet, free, steps, costs)
+        return Decision(tuple(group.choice(fleet) for group in steps), wake_ms)
+
+    def _manages_memory(self, fleet: FleetSnapshot, slack: np.ndarray) -> bool:
+        if not self.manage_memory:
+            return False
+        waiting = slack[fleet.ready & ~fleet.due & np.isfinite(slack)]
+        self._memory = self._memory.after(
+            used=fleet.memory.used_bytes,
+            budget=fleet.memory.budget_bytes,
+            now_ms=fleet.now_ms,
+            least_slack_ms=float(waiting.min()) if waiting.size else fleet.budget_ms,
+        )
+        return self._memory.on
+
+    def _serve(
+        self, fleet: FleetSnapshot, due: Sequence[Group], costs: Costs
+    ) -> tuple[list[Group], float | None]:
+        """Give slots to the groups in order; one may wait for a member that is about to be due."""
+        steps: list[Group] = []
+        wake_ms: float | None = None
+        for place, group in enumerate(due):
+            free = fleet.free_slots - len(steps)
+            if free == 0:
+                break
+            behind = sum(other.rows.size for other in due[place + 1 :])
+            until_ms = self._worth_waiting(fleet, group, free, behind, costs)
+            if until_ms is not None:
+                wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
+            elif place == len(due) - 1 and free > 1:
+                steps += _dealt(group, free, costs)
+            else:
+                steps.append(group)
+        return steps, wake_ms
+
+    @staticmethod
+    def _worth_waiting(
+        fleet: FleetSnapshot, group: Group, free: int, behind: int, costs: Costs
+    ) -> float | None:
+        """Return until when a group should wait for its next member; None: not at all."""
+        if not fleet.templates[group.template].fusable:
+            return None
+        near = np.flatnonzero(fleet.ready & ~fleet.due & (fleet.template == group.template))
+        near = near[np.isfinite(fleet.sweep_ms[near])]
+        if near.size == 0:
+            return None
+        waits = expected_wait_ms(fleet.sweep_ms[near], fleet.sweep_deviation_ms[near], fleet.now_ms)
+        first = int(np.argmin(waits))
+        pays = waiting_pays(
+            due=group.rows.size,
+            step_ms=group.duration_ms,
+            fixed_ms=group.fixed_ms + group.close_ms,
+            next_ms=float(waits[first]),
+            next_queued_ms=float(costs.queued_ms[near[first]]),
+            scarce=free == 1,
+            waiting=behind,
+        )
+        waited_ms = fleet.now_ms - float(fleet.sweep_ms[group.rows].min())
+        if not pays or waited_ms + waits[first] > group.fixed_ms:
+            return None  # a newcomer that does not come must not be waited for again and again
+        return fleet.now_ms + max(float(waits[first]), 1.0)
+
+    @staticmethod
+    def _read_ahead(
+        fleet: FleetSnapshot, free: int, steps: Sequence[Group], costs: Costs
+    ) -> list[Group]:
+        taken = np.zeros(fleet.query.size, dtype=np.bool_)
+        for group in steps:
+            taken[group.rows] = True
+        found = best_ahead(fleet, free, taken, costs)
+        return [] if found is None else [found]
+
+
+def _urgency(
+    fleet: FleetSnapshot, group: Group, key: np.ndarray, slack: np.ndarray
+) -> tuple[float, float, int, int]:
+    """Order groups by their most urgent member, and members alike by who was served longest ago."""
+    rows = group.rows
+    first = rows[np.lexsort((fleet.query[rows], fleet.last_step[rows], slack[rows], key[rows]))[0]]
+    return float(key[first]), float(slack[first]), int(fleet.last_step[first]), int(first)
+
+
+def _dealt(group: Group, slots: int, costs: Costs) -> list[Group]:
+    """Deal a group's members to several steps where their events outweigh another fixed cost."""
+    worthwhile = int(group.queued_ms // max(group.fixed_ms, 1.0)) + 1
+    count = max(1, min(slots, worthwhile, group.rows.size))
+    return [group_of(group.template, group.rows[start::count], costs) for start in range(count)]
+
+
+def klink() -> Klink:
+    """Run the query with the least slack first, and free memory when it runs short."""
+    return Klink()
+
+
+def klink_no_memory() -> Klink:
+    """Run the query with the least slack first, whatever memory it takes."""
+    return Klink(manage_memory=False)
