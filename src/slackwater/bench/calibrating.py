@@ -28,6 +28,8 @@ from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.latebound import parallelism
 
 MOST_TEMPLATES: Final = 4  # the variants of a workload do the same work
+_ROUNDS: Final = 4
+_GROWTH: Final = 8
 _COLD_PASSES: Final = 3  # a new stream begins in mid-window, and a second copy of a plan is made
 
 
@@ -35,14 +37,14 @@ _COLD_PASSES: Final = 3  # a new stream begins in mid-window, and a second copy 
 class Effort:
     """Say how much to measure: passes of each size, after some to warm up.
 
-    The rate that follows from the first `sizes` (events in a pass) is where two more are measured,
-    of at most `most_events`.
+    The rate that follows from the first `sizes` (events in a pass) is where more are measured, of
+    at most `most_events`, until the answer lies within what was measured.
     """
 
     warm_up_passes: int = 60
     passes: int = 10
     sizes: tuple[int, ...] = (1_000, 10_000, 40_000, 160_000)
-    most_events: int = 1_000_000
+    most_events: int = 20_000_000
 
 
 FULL_EFFORT: Final = Effort()
@@ -114,7 +116,7 @@ def calibrate(
     variants = range(min(options.distinct, MOST_TEMPLATES))
     with _Bench(spark, options, directory, slots) as bench:
         progress("warming up", 0.0)
-        bench.measure(0, effort.sizes[len(effort.sizes) // 2], effort.warm_up_passes)
+        bench.measure(0, max(effort.sizes), effort.warm_up_passes)
         samples: dict[int, list[Sample]] = {variant: [] for variant in variants}
 
         def measure_all(sizes: Sequence[int], share: float) -> None:
@@ -128,13 +130,22 @@ def calibrate(
             return Calibration(slots, workload_of(options).slide_ms, costs)
 
         measure_all(effort.sizes, 0.2)
-        coarse = found()
         if options.load is None:
-            return coarse
-        # Once more about where the answer lies, for costs need not be a line over all sizes.
-        rate = coarse.rate_for(options.load, options.queries, options.distinct)
-        events = min(effort.most_events, int(rate * coarse.slide_ms / 1_000))
-        measure_all([max(100, events // 2), max(200, events)], 0.6)
+            return found()
+        largest = max(effort.sizes)
+        for round_ in range(_ROUNDS):
+            # Again about where the answer lies, for a line says little beyond what it was drawn
+            # through; not too far beyond, lest a step take for ever; and without what was measured
+            # before, when less of the code was compiled.
+            rate = found().rate_for(options.load, options.queries, options.distinct)
+            wanted = int(rate * workload_of(options).slide_ms / 1_000)
+            events = max(200, min(wanted, _GROWTH * largest, effort.most_events))
+            if round_ and abs(events - largest) < largest / 4:
+                break
+            for variant in variants:
+                samples[variant].clear()
+            measure_all([min(effort.sizes), events // 2, events], 0.6)
+            largest = events
         return found()
 
 
