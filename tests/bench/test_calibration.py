@@ -92,11 +92,11 @@ def test_only_warm_prepared_passes_are_samples() -> None:
     sampler = StepSampler()
     for _ in range(3):
         sampler.step_committed(step())
-    assert sampler.take() == []
+    assert sampler.take() == {}
     for report in (step(), step(prepared=False), step(panes=0), step(events=0), step(events=9)):
         sampler.step_committed(report)
-    assert sampler.take() == [Sample(500, 40.0), Sample(9, 40.0)]
-    assert sampler.take() == []
+    assert sampler.take() == {"q": [Sample(500, 40.0), Sample(9, 40.0)]}
+    assert sampler.take() == {}
 
 
 def test_a_clock_that_skips_is_at_the_moment_at_once() -> None:

@@ -1,8 +1,9 @@
 """Measure what steps cost: real steps of single queries, prepared and warm, of several sizes.
 
-As many queries of one pipeline run at once as there are slots, each in steps of its own, so that
-steps hinder each other as much as they will under load. Each query's stream is as fast as it takes
-for a pass to read so many events. Nobody waits for these to come: the clock skips idle time.
+As many queries of each pipeline run at once as there are slots, each in steps of its own, so that
+steps hinder each other, and pipelines take turns, as much as they will under load. Each query's
+stream is as fast as it takes for a pass to read so many events. Nobody waits for these to come: the
+clock skips idle time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from slackwater.scheduling.choosing import fused_steps, ordered
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.latebound import parallelism
 
-MOST_TEMPLATES: Final = 4  # the variants of a workload do the same work
+MOST_TEMPLATES: Final = 10  # the variants of a workload do the same work
 _ROUNDS: Final = 4
 _GROWTH: Final = 8
 _COLD_PASSES: Final = 3  # a new stream begins in mid-window, and a second copy of a plan is made
@@ -42,7 +43,7 @@ class Effort:
     """
 
     warm_up_passes: int = 60
-    passes: int = 10
+    passes: int = 8
     sizes: tuple[int, ...] = (1_000, 10_000, 40_000, 160_000)
     most_events: int = 20_000_000
 
@@ -84,7 +85,7 @@ class OncePerWindow:
 class StepSampler:
     """Note the steps that are like those of a running fleet."""
 
-    _samples: list[Sample] = field(default_factory=list)
+    _samples: dict[str, list[Sample]] = field(default_factory=dict)
     _passes: dict[str, int] = field(default_factory=dict)
 
     def step_committed(self, report: StepReport) -> None:
@@ -95,11 +96,11 @@ class StepSampler:
         self._passes[query] = self._passes.get(query, 0) + 1
         if self._passes[query] > _COLD_PASSES and report.prepared and report.events:
             took_ms = round(report.committed_ms - report.started_ms, 3)
-            self._samples.append(Sample(report.events, took_ms))
+            self._samples.setdefault(query, []).append(Sample(report.events, took_ms))
 
-    def take(self) -> list[Sample]:
-        """Return what was noted since the last time."""
-        taken, self._samples = self._samples, []
+    def take(self) -> dict[str, list[Sample]]:
+        """Return what was noted of each query since the last time."""
+        taken, self._samples = self._samples, {}
         return taken
 
 
@@ -111,19 +112,19 @@ def calibrate(
     effort: Effort = FULL_EFFORT,
     progress: Callable[[str, float], None] = lambda text, share: None,
 ) -> Calibration:
-    """Measure the costs of the pipelines that a run is made from (of at most four)."""
+    """Measure the costs of the pipelines that a run is made from (of at most ten)."""
     slots = options.slots or parallelism(spark)
     variants = range(min(options.distinct, MOST_TEMPLATES))
     with _Bench(spark, options, directory, slots) as bench:
         progress("warming up", 0.0)
-        bench.measure(0, max(effort.sizes), effort.warm_up_passes)
+        bench.measure(variants, max(effort.sizes), effort.warm_up_passes // len(variants))
         samples: dict[int, list[Sample]] = {variant: [] for variant in variants}
 
         def measure_all(sizes: Sequence[int], share: float) -> None:
-            for place, variant in enumerate(variants):
-                progress("measuring steps", share + 0.4 * place / len(variants))
-                for events in sorted(sizes, reverse=True):  # the large ones warm up the small
-                    samples[variant] += bench.measure(variant, events, effort.passes)
+            progress("measuring steps", share)
+            for events in sorted(sizes, reverse=True):  # the large ones warm up the small
+                for variant, seen in bench.measure(variants, events, effort.passes).items():
+                    samples[variant] += seen
 
         def found() -> Calibration:
             costs = tuple(TemplateCost.of(variant, samples[variant]) for variant in variants)
@@ -181,28 +182,37 @@ class _Bench:
     def __exit__(self, *_: object) -> None:
         self._runtime.close()
 
-    def measure(self, variant: int, events: int, passes: int) -> list[Sample]:
-        """Run a query of one pipeline in each slot, for some passes of so many events."""
-        if variant not in self._apps:
-            self._apps[variant] = self._workload.app(
-                self._spark, self._sink, phase="aligned", variant=variant
-            )
+    def measure(self, variants: Sequence[int], events: int, passes: int) -> dict[int, list[Sample]]:
+        """Run a query of each pipeline for each slot, for some passes of so many events."""
         slide_ms = self._workload.slide_ms
         rate = events * 1_000 / slide_ms
         # All alike and in step, so that they are due at the same moments; at the end of a window.
         start_ms = (int(self._clock.now_ms()) // slide_ms + 1) * slide_ms
         feed = Feed(rate, self._options.delay, self._options.seed, 0, start_ms)
         seconds = passes * slide_ms / 1_000
-        for slot in range(self._slots):
-            sources = {
-                name: replace(source, limit=max(1, int(source.rate * seconds)))
-                for name, source in self._workload.sources(feed).items()
-            }
-            name = f"calibration-{self._stretches:04d}-{slot}"
-            self._runtime.deploy(self._apps[variant], name, reset=False, **sources)
+        owners: dict[str, int] = {}
+        for variant in variants:
+            for slot in range(self._slots):
+                sources = {
+                    name: replace(source, limit=max(1, int(source.rate * seconds)))
+                    for name, source in self._workload.sources(feed).items()
+                }
+                name = f"calibration-{self._stretches:04d}-{variant}-{slot}"
+                self._runtime.deploy(self._app(variant), name, reset=False, **sources)
+                owners[name] = variant
         self._stretches += 1
         self._runtime.run()
         for query in self._runtime.queries():
             if query.quarantined is not None:
                 raise SlackwaterError(f"no cost could be measured: {query.quarantined}")
-        return self._sampler.take()
+        found: dict[int, list[Sample]] = {variant: [] for variant in variants}
+        for name, samples in self._sampler.take().items():
+            found[owners[name]] += samples
+        return found
+
+    def _app(self, variant: int) -> sw.App:
+        if variant not in self._apps:
+            self._apps[variant] = self._workload.app(
+                self._spark, self._sink, phase="aligned", variant=variant
+            )
+        return self._apps[variant]

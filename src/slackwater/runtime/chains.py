@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from slackwater.progress.chaining import StageClosing, close_stage
-from slackwater.runtime.fleet import DeployedQuery
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.merge import merge
 from slackwater.runtime.panes import ClosingWindow, PaneRows, aggregate_panes
 from slackwater.runtime.partials import row_partials

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from slackwater.runtime.fleet import DeployedQuery
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.planning import pieces_of
 from slackwater.spark.frames import Template

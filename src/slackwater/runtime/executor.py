@@ -17,8 +17,8 @@ from slackwater.progress.watermarks import PartitionTime
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.emitting import Emission, Limits, PaneEmitter, Watch
-from slackwater.runtime.fleet import DeployedQuery
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.panes import ClosingWindow
 from slackwater.runtime.planning import PlannedStep

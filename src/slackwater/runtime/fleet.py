@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slackwater.app.watermarks import BoundedLateness
 from slackwater.progress.coverage import Coverage
-from slackwater.progress.grid import WindowGrid
 from slackwater.progress.times import END_OF_TIME_MS
-from slackwater.runtime.forecasting import SweepWatch
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.reports import InputReport, StepReport
-from slackwater.runtime.state import QueryState
 from slackwater.scheduling.costs import CostLearner
 from slackwater.scheduling.snapshot import FleetSnapshot, MemoryFacts, TemplateFacts
-from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
 
 _NEVER = float("inf")
@@ -25,58 +21,6 @@ _BACKLOG_MS = 500.0  # input that waits longer than this is a backlog, not what 
 _PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking again
 _UNKNOWN_DEVIATION_MS = 500.0  # of a watermark's arrival, before any was seen
 _SELECTIVITY_MEMORY = 0.1  # how much the newest step counts
-
-
-@dataclass(eq=False)
-class DeployedQuery:
-    """Hold one query that the runtime is running."""
-
-    row: int
-    state: QueryState
-    template: Template
-    readers: tuple[SourceReader, ...]
-    grid: WindowGrid
-    lateness_ms: int
-    sweeps: SweepWatch = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin to watch for the watermarks that close windows."""
-        self.sweeps = SweepWatch([reader.sweep_generation for reader in self.readers])
-
-    @property
-    def number(self) -> int:
-        """Return the query's number."""
-        return self.state.number
-
-    def positions(self, index: int) -> dict[int, int]:
-        """Return the next offset of each partition of one input."""
-        return {p: at for (i, p), at in self.state.positions.items() if i == index}
-
-    def ended(self, now_ms: float) -> bool:
-        """Tell whether nothing is left to read and every window has closed."""
-        return self.state.watermark_ms == END_OF_TIME_MS and self.drained(now_ms)
-
-    def drained(self, now_ms: float) -> bool:
-        """Tell whether every input is read to its end, for good."""
-        return self.state.pending is None and all(
-            reader.finished(self.positions(index), now_ms)
-            for index, reader in enumerate(self.readers)
-        )
-
-    def ask(self, now_ms: float) -> None:
-        """Ask the sources everything that a snapshot needs, to see whether they answer."""
-        for index, reader in enumerate(self.readers):
-            positions = self.positions(index)
-            reader.available_one(now_ms)
-            reader.next_arrival_ms(now_ms)
-            reader.oldest_arrival_ms(positions, now_ms)
-            reader.finished(positions, now_ms)
-
-    def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
-        """Tell when the watermark that reaches a deadline arrives; None where a source cannot."""
-        arrivals = [reader.sweep_arrival_ms(deadline_ms) for reader in self.readers]
-        known = [arrival for arrival in arrivals if arrival is not None]
-        return max(known) if len(known) == len(arrivals) else None
 
 
 class Fleet:
@@ -181,7 +125,7 @@ class Fleet:
             columns.due_at_ms[row] = now_ms if query.state.pending else _NEVER
             columns.known[row] = True
             return
-        deadline_ms = query.grid.next_end(watermark_ms)
+        deadline_ms = query.next_deadline_ms(watermark_ms)
         columns.deadline_ms[row] = deadline_ms
         self._weigh(query, deadline_ms)
         forecast = query.sweeps.expect(deadline_ms)
@@ -240,6 +184,8 @@ class Fleet:
             held += size
             if query.grid.last_window_of(start_ms) <= gone_ms:
                 freed += size
+        for stage in query.state.stages:
+            held += sum(rows.nbytes for rows in list(stage.sources.values()) if rows is not None)
         self._columns.state_bytes[query.row] = held
         self._columns.freed_bytes[query.row] = freed
 
@@ -373,10 +319,3 @@ class _Columns:
         for name, column in vars(self).items():
             getattr(larger, name)[:-1] = column
         return larger
-
-
-def window_text(query: DeployedQuery, show: Callable[[int], str]) -> str:
-    """Write a query's windows the way people read them."""
-    if query.grid.size_ms == query.grid.slide_ms:
-        return f"tumbling {show(query.grid.size_ms)}"
-    return f"sliding {show(query.grid.size_ms)} by {show(query.grid.slide_ms)}"

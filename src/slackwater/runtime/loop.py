@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from slackwater.errors import JournalError
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.executor import StepExecutor
-from slackwater.runtime.fleet import DeployedQuery, Fleet
+from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport

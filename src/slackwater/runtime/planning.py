@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater.runtime.fleet import DeployedQuery
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.state import PlannedRange
 from slackwater.spark.frames import Template
 from slackwater.spark.steps import Piece

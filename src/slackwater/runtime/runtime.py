@@ -23,10 +23,11 @@ from slackwater.progress.coverage import Coverage
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
+from slackwater.runtime.deployed import DeployedQuery, window_text
 from slackwater.runtime.emitting import Limits
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fingerprint import fingerprint, require_same
-from slackwater.runtime.fleet import DeployedQuery, Fleet, window_text
+from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.loop import Loop
 from slackwater.runtime.reports import Observer, QueryReport
@@ -333,7 +334,7 @@ class Runtime:
             name=state.name,
             window=window_text(query, show_ms),
             watermark_ms=watermark_ms,
-            deadline_ms=None if watermark_ms is None else query.grid.next_end(watermark_ms),
+            deadline_ms=None if watermark_ms is None else query.next_deadline_ms(watermark_ms),
             queued=queued,
             open_windows=len(unclosed),
             state_rows=state.rows_held,

@@ -1,0 +1,87 @@
+"""One deployed query: its state, its inputs, and what can be asked of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slackwater.progress.grid import WindowGrid
+from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.runtime.forecasting import SweepWatch
+from slackwater.runtime.state import QueryState
+from slackwater.spark.frames import Template
+from slackwater.spark.sources.base import SourceReader
+
+
+@dataclass(eq=False)
+class DeployedQuery:
+    """Hold one query that the runtime is running."""
+
+    row: int
+    state: QueryState
+    template: Template
+    readers: tuple[SourceReader, ...]
+    grid: WindowGrid
+    lateness_ms: int
+    sweeps: SweepWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to watch for the watermarks that close windows."""
+        self.sweeps = SweepWatch([reader.sweep_generation for reader in self.readers])
+
+    @property
+    def number(self) -> int:
+        """Return the query's number."""
+        return self.state.number
+
+    def positions(self, index: int) -> dict[int, int]:
+        """Return the next offset of each partition of one input."""
+        return {p: at for (i, p), at in self.state.positions.items() if i == index}
+
+    def next_deadline_ms(self, watermark_ms: int) -> int:
+        """Return when the next window ends: of the first stage, or of a later one with results."""
+        deadline_ms = self.grid.next_end(watermark_ms)
+        before = self.grid
+        for index, shape in enumerate(self.template.pipeline.shapes[1:]):
+            grid = shape.windows.grid(self.number)
+            for start_ms in list(self.state.stage(index).sources):
+                slice_ms = grid.slice_start(start_ms + before.size_ms - 1)
+                for window_ms in () if slice_ms is None else grid.windows_of(slice_ms):
+                    end_ms = window_ms + grid.size_ms
+                    if watermark_ms < end_ms < deadline_ms:
+                        deadline_ms = end_ms
+            before = grid
+        return deadline_ms
+
+    def ended(self, now_ms: float) -> bool:
+        """Tell whether nothing is left to read and every window has closed."""
+        return self.state.watermark_ms == END_OF_TIME_MS and self.drained(now_ms)
+
+    def drained(self, now_ms: float) -> bool:
+        """Tell whether every input is read to its end, for good."""
+        return self.state.pending is None and all(
+            reader.finished(self.positions(index), now_ms)
+            for index, reader in enumerate(self.readers)
+        )
+
+    def ask(self, now_ms: float) -> None:
+        """Ask the sources everything that a snapshot needs, to see whether they answer."""
+        for index, reader in enumerate(self.readers):
+            positions = self.positions(index)
+            reader.available_one(now_ms)
+            reader.next_arrival_ms(now_ms)
+            reader.oldest_arrival_ms(positions, now_ms)
+            reader.finished(positions, now_ms)
+
+    def sweep_arrival_ms(self, deadline_ms: int) -> float | None:
+        """Tell when the watermark that reaches a deadline arrives; None where a source cannot."""
+        arrivals = [reader.sweep_arrival_ms(deadline_ms) for reader in self.readers]
+        known = [arrival for arrival in arrivals if arrival is not None]
+        return max(known) if len(known) == len(arrivals) else None
+
+
+def window_text(query: DeployedQuery, show: Callable[[int], str]) -> str:
+    """Write a query's windows the way people read them."""
+    if query.grid.size_ms == query.grid.slide_ms:
+        return f"tumbling {show(query.grid.size_ms)}"
+    return f"sliding {show(query.grid.size_ms)} by {show(query.grid.slide_ms)}"
