@@ -143,7 +143,7 @@ class Loop:
             self._submit(self._again.popleft())
         wake_ms = self._fleet.next_arrival_ms(now_ms, CYCLE_MS)
         if self._free:
-            started = time.perf_counter()
+            started = time.thread_time()
             fleet = self._fleet.snapshot(
                 now_ms,
                 len(self._free),
@@ -153,9 +153,9 @@ class Loop:
                 memory=self._memory.facts(self._held_bytes(), now_ms),
             )
             decision = self._policy.decide(fleet)
+            self.decide_ms.append((time.thread_time() - started) * 1_000)
             for choice, parallelism in _widened(fleet, decision.steps):
                 self._start(choice, parallelism, fleet)
-            self.decide_ms.append((time.perf_counter() - started) * 1_000)
             if decision.wake_ms is not None:
                 wake_ms = min(wake_ms, decision.wake_ms)
         self._housekeeping(now_ms)

@@ -216,7 +216,7 @@ class Runtime:
 
     @property
     def decide_ms(self) -> list[float]:
-        """Return how long the last decisions took, snapshot included."""
+        """Return the CPU time of the last decisions, in milliseconds, snapshots included."""
         return list(self._loop.decide_ms)
 
     def close(self) -> None:

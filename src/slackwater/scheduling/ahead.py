@@ -37,6 +37,8 @@ def best_ahead(
     """
     idle = fleet.ready & ~fleet.due & ~taken
     candidates = idle & (costs.queued_ms > 0) & np.isfinite(fleet.sweep_ms)
+    if not _any_worthwhile(fleet, candidates, costs):
+        return None
     order = np.where(_fusable(fleet), fleet.sweep_ms, -costs.queued_ms)
     found = groups(fleet, candidates, order, costs, singles=_TRIED)
     worthwhile = [group for group in found if group.queued_ms > group.fixed_ms]
@@ -59,6 +61,14 @@ def best_ahead(
             if value > best_value:
                 best, best_value = group, value
     return best
+
+
+def _any_worthwhile(fleet: FleetSnapshot, candidates: NDArray[np.bool_], costs: Costs) -> bool:
+    """Tell quickly whether some template has more to read than a step costs."""
+    together = np.bincount(
+        fleet.template, np.where(candidates, costs.queued_ms, 0.0), len(fleet.templates)
+    )
+    return bool((together > [facts.cost.fixed_ms for facts in fleet.templates]).any())
 
 
 def kept_bytes(fleet: FleetSnapshot, group: Group) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slackwater.scheduling.ahead import best_ahead, kept_bytes
 from slackwater.scheduling.fusing import waiting_pays
@@ -49,32 +50,47 @@ class Klink:
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve what is due, least slack first; then read ahead, if that pays."""
         costs = Costs.of(fleet)
-        alone_ms = costs.alone_ms
-        slack = slack_ms(
-            fleet.sweep_ms, fleet.sweep_deviation_ms, fleet.due, alone_ms, fleet.now_ms
-        )
-        slack = np.maximum(slack, -_HOPELESS_BUDGETS * fleet.budget_ms)
-        freeing = self._manages_memory(fleet, slack)
-        key = -freeing_rate(fleet, alone_ms) if freeing else slack
-        among = fleet.ready & fleet.due
-        found = groups(fleet, among, key, costs, singles=fleet.free_slots)
-        due = [bounded(fleet, group, costs) for group in found]
-        due.sort(key=lambda group: _urgency(fleet, group, key, slack))
-        steps, wake_ms = self._serve(fleet, due, costs)
+        freeing = self._manages_memory(fleet, costs)
+        steps: list[Group] = []
+        wake_ms: float | None = None
+        due = fleet.ready & fleet.due
+        if due.any():
+            steps, wake_ms = self._serve(fleet, self._by_urgency(fleet, due, costs), costs)
         free = fleet.free_slots - len(steps)
         if free > 0 and self.ahead and not freeing and wake_ms is None:
             steps += self._read_ahead(fleet, free, steps, costs)
         return Decision(tuple(group.choice(fleet) for group in steps), wake_ms)
 
-    def _manages_memory(self, fleet: FleetSnapshot, slack: np.ndarray) -> bool:
-        if not self.manage_memory:
+    def _by_urgency(
+        self, fleet: FleetSnapshot, due: NDArray[np.bool_], costs: Costs
+    ) -> list[Group]:
+        """List the groups that are due: by least slack, or by what closing them frees."""
+        alone_ms = costs.alone_ms
+        overdue = fleet.sweep_ms - fleet.now_ms - alone_ms  # their watermarks have come
+        slack = np.maximum(overdue, -_HOPELESS_BUDGETS * fleet.budget_ms)
+        key = -freeing_rate(fleet, alone_ms) if self._memory.on else slack
+        found = groups(fleet, due, key, costs, singles=fleet.free_slots)
+        listed = [bounded(fleet, group, costs) for group in found]
+        return sorted(listed, key=lambda group: _urgency(fleet, group, key, slack))
+
+    def _manages_memory(self, fleet: FleetSnapshot, costs: Costs) -> bool:
+        """Tell whether memory comes first now."""
+        memory = fleet.memory
+        if not self.manage_memory or not (self._memory.on or memory.share >= BOUND):
             return False
-        waiting = slack[fleet.ready & ~fleet.due & np.isfinite(slack)]
+        waiting = fleet.ready & ~fleet.due & np.isfinite(fleet.sweep_ms)
+        slack = slack_ms(
+            fleet.sweep_ms[waiting],
+            fleet.sweep_deviation_ms[waiting],
+            fleet.due[waiting],
+            costs.alone_ms[waiting],
+            fleet.now_ms,
+        )
         self._memory = self._memory.after(
-            used=fleet.memory.used_bytes,
-            budget=fleet.memory.budget_bytes,
+            used=memory.used_bytes,
+            budget=memory.budget_bytes,
             now_ms=fleet.now_ms,
-            least_slack_ms=float(waiting.min()) if waiting.size else fleet.budget_ms,
+            least_slack_ms=float(slack.min()) if slack.size else fleet.budget_ms,
         )
         return self._memory.on
 
