@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from slackwater.scheduling.groups import Costs, Group, group_of, groups
 from slackwater.scheduling.snapshot import FleetSnapshot
 
+# A window whose events cost less than this part of a step is hardly sooner for being read ahead,
+# and a long step over many such would keep others waiting.
+_LEAST_PART = 0.5
 _TRIED = 8  # templates, those with most to read
 _LOOK_AHEAD = 32  # windows: more do not become due within a step
 _MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
@@ -36,7 +39,8 @@ def best_ahead(
     What it reads stays in memory until its windows close: there must be room for it.
     """
     idle = fleet.ready & ~fleet.due & ~taken
-    candidates = idle & (costs.queued_ms > 0) & np.isfinite(fleet.sweep_ms)
+    worth_having = costs.queued_ms >= _LEAST_PART * costs.fixed_ms
+    candidates = idle & worth_having & (fleet.queued > 0) & np.isfinite(fleet.sweep_ms)
     if not _any_worthwhile(fleet, candidates, costs):
         return None
     order = np.where(_fusable(fleet), fleet.sweep_ms, -costs.queued_ms)
