@@ -81,39 +81,38 @@ def test_in_a_busy_system_a_millisecond_saved_is_felt_by_many() -> None:
 
 @given(
     due=st.integers(1, 20),
-    step_ms=st.floats(40, 400),
-    fixed_ms=st.floats(1, 40),
     next_ms=st.floats(0, 400),
     next_queued_ms=st.floats(0, 100),
-    waiting=st.integers(0, 20),
+    slot_free_ms=st.floats(0, 400),
+    utilisation=st.floats(0, 0.9),
 )
 def test_waiting_is_decided_by_the_sum_of_latencies(
-    due: int, step_ms: float, fixed_ms: float, next_ms: float, next_queued_ms: float, waiting: int
+    due: int, next_ms: float, next_queued_ms: float, slot_free_ms: float, utilisation: float
 ) -> None:
     def pays(**changed: float) -> bool:
         facts = {
             "due": due,
-            "step_ms": step_ms,
-            "fixed_ms": fixed_ms,
             "next_ms": next_ms,
             "next_queued_ms": next_queued_ms,
-            "waiting": waiting,
+            "slot_free_ms": slot_free_ms,
+            "utilisation": utilisation,
         }
-        return waiting_pays(**facts | changed, scarce=True)  # type: ignore[arg-type]
+        return waiting_pays(**facts | changed)  # type: ignore[arg-type]
 
     if pays():
         assert pays(next_ms=next_ms / 2)  # the nearer, the better
-        assert pays(fixed_ms=2 * fixed_ms)  # the more a step costs, the better
-        assert pays(waiting=waiting + 1)  # the more wait for slots, the better
+        assert pays(slot_free_ms=slot_free_ms + 10)  # the scarcer slots are, the better
+        assert pays(utilisation=utilisation / 2)
     else:
         assert not pays(due=due + 1)  # the more are kept waiting, the worse
         assert not pays(next_queued_ms=next_queued_ms + 10)
+        assert not pays(utilisation=0.9)  # an idle slot is missed by all who come later
 
 
 def test_with_slots_to_spare_nobody_waits() -> None:
-    facts = {"due": 1, "step_ms": 60.0, "fixed_ms": 50.0, "next_ms": 5.0, "next_queued_ms": 1.0}
-    assert waiting_pays(**facts, waiting=0, scarce=True)  # type: ignore[arg-type]
-    assert not waiting_pays(**facts, waiting=0, scarce=False)  # type: ignore[arg-type]
+    facts = {"due": 1, "next_ms": 5.0, "next_queued_ms": 1.0, "utilisation": 0.0}
+    assert waiting_pays(**facts, slot_free_ms=60.0)  # type: ignore[arg-type]
+    assert not waiting_pays(**facts, slot_free_ms=0.0)  # type: ignore[arg-type]
 
 
 def nearly_due(next_ms: float, *, waited_ms: float = 1.0, slots: int = 1) -> list[list[int]]:

@@ -1,42 +1,41 @@
 """Whether to wait a little, so that one step serves one query more: a matter of expected latency.
 
 Let `n` windows of a template be due, and the next one of the same template be expected in `d` ms.
-Started now, the step takes `s`; the newcomer then needs a step of its own, and if no slot is left
-for it, it first waits `s - d`. Waiting delays the `n` by `d` and by the newcomer's own events `e`,
-and saves the fixed cost `c` of a second step, for the newcomer and for all who wait for a slot.
+If the step starts now, the newcomer has to wait for another slot, which comes free in `f` ms:
+`f - d` longer than if the step waits for it. Waiting delays the `n` by `d`, and by the newcomer's
+own events `e`; and a slot that idles is missed by all who come later, the more so the busier the
+slots are.
 
-    now       n * s             + max(s - d, 0) or 0  + c + e   + c * waiting
-    waiting   n * (d + e + s)   + s + e
+    what waiting saves   f - d
+    what it costs        n * (d + e) / (1 - utilisation)
 
-So a wait pays only while slots are scarce, the fixed cost is large and the newcomer is near; how
-near follows from these numbers, and there is no constant to tune.
+So a wait pays only while slots are scarce, few are kept waiting and the newcomer is near; how near
+follows from these numbers, and there is no constant to tune.
 
->>> one = dict(step_ms=60, fixed_ms=50, next_queued_ms=2, scarce=True, waiting=0)
->>> waiting_pays(due=1, next_ms=5, **one), waiting_pays(due=1, next_ms=30, **one)
+>>> alone = dict(due=1, next_queued_ms=2, slot_free_ms=60, utilisation=0.0)
+>>> waiting_pays(next_ms=5, **alone), waiting_pays(next_ms=35, **alone)
 (True, False)
->>> waiting_pays(due=4, next_ms=5, **one), waiting_pays(due=4, next_ms=12, **one)
+>>> crowd = dict(due=8, next_queued_ms=2, slot_free_ms=60, utilisation=0.0)
+>>> waiting_pays(next_ms=2, **crowd), waiting_pays(next_ms=5, **crowd)
 (True, False)
 """
 
 from __future__ import annotations
 
+_MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
+
 
 def waiting_pays(
     *,
     due: int,
-    step_ms: float,
-    fixed_ms: float,
     next_ms: float,
     next_queued_ms: float,
-    scarce: bool,
-    waiting: int,
+    slot_free_ms: float,
+    utilisation: float,
 ) -> bool:
     """Tell whether the latencies add up to less if the step waits for the next query.
 
-    `scarce` says that the step would take the last slot; `waiting` is how many other windows are
-    due and have none.
+    `slot_free_ms` is when the newcomer would find another slot: 0 if there is one now.
     """
-    blocked_ms = max(step_ms - next_ms, 0.0) if scarce else 0.0
-    now = due * step_ms + blocked_ms + fixed_ms + next_queued_ms + fixed_ms * waiting
-    later = due * (next_ms + next_queued_ms + step_ms) + step_ms + next_queued_ms
-    return later < now
+    felt = 1 / (1 - min(utilisation, _MOST_UTILISATION))
+    return due * (next_ms + next_queued_ms) * felt < slot_free_ms - next_ms

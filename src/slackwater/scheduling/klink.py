@@ -104,8 +104,7 @@ class Klink:
             free = fleet.free_slots - len(steps)
             if free == 0:
                 break
-            behind = sum(other.rows.size for other in due[place + 1 :])
-            until_ms = self._worth_waiting(fleet, group, free, behind, costs)
+            until_ms = self._worth_waiting(fleet, group, free, costs)
             if until_ms is not None:
                 wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
             elif place == len(due) - 1 and free > 1:
@@ -115,11 +114,9 @@ class Klink:
         return steps, wake_ms
 
     @staticmethod
-    def _worth_waiting(
-        fleet: FleetSnapshot, group: Group, free: int, behind: int, costs: Costs
-    ) -> float | None:
+    def _worth_waiting(fleet: FleetSnapshot, group: Group, free: int, costs: Costs) -> float | None:
         """Return until when a group should wait for its next member; None: not at all."""
-        if not fleet.templates[group.template].fusable:
+        if free > 1 or not fleet.templates[group.template].fusable:
             return None
         near = np.flatnonzero(fleet.ready & ~fleet.due & (fleet.template == group.template))
         near = near[np.isfinite(fleet.sweep_ms[near])]
@@ -129,12 +126,10 @@ class Klink:
         first = int(np.argmin(waits))
         pays = waiting_pays(
             due=group.rows.size,
-            step_ms=group.duration_ms,
-            fixed_ms=group.fixed_ms + group.close_ms,
             next_ms=float(waits[first]),
             next_queued_ms=float(costs.queued_ms[near[first]]),
-            scarce=free == 1,
-            waiting=behind,
+            slot_free_ms=_slot_free_ms(fleet, free, group.duration_ms),
+            utilisation=fleet.utilisation,
         )
         waited_ms = fleet.now_ms - float(fleet.sweep_ms[group.rows].min())
         if not pays or waited_ms + waits[first] > group.fixed_ms:
@@ -169,6 +164,14 @@ def _urgency(
     rows = group.rows
     first = rows[np.lexsort((fleet.query[rows], fleet.last_step[rows], slack[rows], key[rows]))[0]]
     return float(key[first]), float(slack[first]), int(fleet.last_step[first]), int(first)
+
+
+def _slot_free_ms(fleet: FleetSnapshot, free: int, step_ms: float) -> float:
+    """Return when a slot is there for somebody who comes after a step has taken one."""
+    if free > 1:
+        return 0.0
+    ends = [*fleet.busy_until_ms, fleet.now_ms + step_ms]
+    return max(min(ends) - fleet.now_ms, 0.0)
 
 
 def _dealt(group: Group, slots: int, costs: Costs) -> list[Group]:
