@@ -65,6 +65,7 @@ def rows_of(table: Any) -> dict[tuple[int, int, int], tuple[int, int, float, int
     }
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_structured_streaming_finds_the_same_tolls_in_the_batch_that_is_credited(
     spark: SparkSession, tmp_path: Path

@@ -39,3 +39,45 @@ def test_a_step_grows_at_most_fourfold_beyond_what_was_seen() -> None:
 def test_an_expensive_event_still_lets_a_step_go_on() -> None:
     cost = StepCost(fixed_ms=500, per_event_ms=10.0, observations=100, most_events=50)
     assert cost.events_within(250) == 1_000
+
+
+def test_a_size_that_is_rare_is_remembered_beside_the_usual_one() -> None:
+    """A slope needs two sizes, however long ago the other one was seen."""
+    learner = CostLearner()
+    for _ in range(8):
+        learner.observe(200_000, 30 + 0.0005 * 200_000)
+    for _ in range(400):
+        learner.observe(1_000, 30 + 0.0005 * 1_000)
+    assert learner.cost.per_event_ms == pytest.approx(0.0005, rel=0.01)
+
+
+def test_a_size_that_no_step_has_any_more_is_forgotten_in_the_end() -> None:
+    learner = CostLearner()
+    for _ in range(8):
+        learner.observe(200_000, 900.0)
+    for _ in range(1_100):
+        learner.observe(1_000, 30.0)
+    assert learner.cost.duration_ms(1_000) == pytest.approx(30.0, abs=1.0)
+    assert learner.cost.per_event_ms < 0.001
+
+
+def test_closing_windows_is_learned_apart_from_reading() -> None:
+    learner = CostLearner()
+    for index in range(40):
+        closes = index % 2 == 0
+        learner.observe(1_000, 50.0 if closes else 40.0, 10.0 if closes else None)
+    assert learner.cost.close_ms == pytest.approx(10.0)
+    assert learner.cost.duration_ms(1_000) == pytest.approx(40.0, abs=0.5)
+    assert learner.cost.duration_ms(1_000, closes=True) == pytest.approx(50.0, abs=0.5)
+
+
+def test_predictions_are_held_against_what_happened() -> None:
+    learner = CostLearner()
+    assert learner.error_share is None
+    for _ in range(30):
+        learner.observe(1_000, 40.0)
+    assert learner.error_share == pytest.approx(0.0, abs=0.01)
+    for _ in range(128):
+        learner.observe(1_000, 80.0)
+    assert learner.error_share is not None
+    assert learner.error_share < 0.1  # it has learned the new cost meanwhile
