@@ -8,6 +8,7 @@ clock skips idle time.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -138,9 +139,8 @@ def calibrate(
             # Again about where the answer lies, for a line says little beyond what it was drawn
             # through; not too far beyond, lest a step take for ever; and without what was measured
             # before, when less of the code was compiled.
-            rate = found().rate_for(options.load, options.queries, options.distinct)
-            wanted = int(rate * workload_of(options).slide_ms / 1_000)
-            events = max(200, min(wanted, _GROWTH * largest, effort.most_events))
+            wanted = _events_wanted(found(), options.load, options)
+            events = max(200, int(min(wanted, _GROWTH * largest, effort.most_events)))
             if round_ and abs(events - largest) < largest / 4:
                 break
             for variant in variants:
@@ -148,6 +148,13 @@ def calibrate(
             measure_all([min(effort.sizes), events // 2, events], 0.6)
             largest = events
         return found()
+
+
+def _events_wanted(costs: Calibration, load: float, options: BenchOptions) -> float:
+    """Return how many events a pass has at the load; no end of them while they seem to be free."""
+    if all(template.per_event_ms <= 0 for template in costs.templates):
+        return math.inf
+    return costs.rate_for(load, options.queries, options.distinct) * costs.slide_ms / 1_000
 
 
 class _Bench:
