@@ -235,11 +235,16 @@ def chains(draw: st.DrawFn) -> Case:
     """Draw a case, joined or not, and window its results again."""
     case = draw(st.one_of(cases(), cases(apply=True), joins("results"), joins("rows")))
     chance = draw(st.randoms(use_true_random=True))
+    # Watermarks that wait little, so that amendments reach windows that had closed in all stages.
+    latest_ms = case.bound_ms + case.lateness_ms
+    bound_ms = chance.randint(0, latest_ms // 4)
     return replace(
         case,
+        bound_ms=bound_ms,
+        lateness_ms=latest_ms - bound_ms,
         apply=None if case.apply is None else "ranking",
         aggregates=case.aggregates and (*EXACT[:2], *chance.sample(NUMBERS[2:], 4)),
-        stages=tuple(some_windows(chance, 1_000) for _ in range(chance.randint(1, 2))),
+        stages=tuple(some_windows(chance, 500) for _ in range(chance.randint(1, 2))),
         stage_by=chance.choice([(), case.by[:1], ("rows",)]),
     )
 
