@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from slackwater.bench.figures import FURTHER_FIELDS, RESULT_FIELDS
-from slackwater.bench.repeats import RATIOS, SUMMARISED, interval, student_t, summary
+from slackwater.bench.repeats import RATIOS, SUMMARISED, interval, summary
 from slackwater.bench.table import summary_table
 
 
@@ -24,20 +24,6 @@ RESULTS = [
     result("b", 8, 120.0),
     result("b", 9, 120.0),
 ]
-
-
-@pytest.mark.parametrize(
-    ("freedom", "share", "expected"),
-    [
-        (1, 0.975, 12.706),
-        (2, 0.975, 4.303),
-        (9, 0.95, 1.833),
-        (9, 0.995, 3.250),
-        (1_000, 0.975, 1.962),
-    ],
-)
-def test_students_t_is_that_of_the_tables(freedom: int, share: float, expected: float) -> None:
-    assert student_t(freedom, share) == pytest.approx(expected, abs=0.001)
 
 
 def test_one_run_has_no_interval() -> None:

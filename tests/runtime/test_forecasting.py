@@ -7,7 +7,8 @@ import pytest
 from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.sweeps import SweepGeneration
 from slackwater.runtime.forecasting import SweepWatch
-from slackwater.runtime.usage import MemoryGauge, SlotUse
+from slackwater.runtime.memory_gauge import MemoryGauge
+from slackwater.scheduling.slot_use import SlotUse
 
 
 def watched(lags_ms: list[tuple[int, int]]) -> SweepWatch:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scheduling.fleets import NOW_MS, chosen, fleet
 
+from slackwater.errors import DescriptionError
 from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.fusing import waiting_pays
 from slackwater.scheduling.klink import klink, klink_no_memory
@@ -225,3 +226,17 @@ def test_a_thousand_queries_are_decided_alike_every_time(count: int) -> None:
         cost=CHEAP,
     )
     assert klink().decide(snapshot) == klink().decide(snapshot)
+
+
+def test_the_bound_is_the_users_choice() -> None:
+    snapshot = fleet(
+        queued=[10_000],
+        due=[False],
+        sweep_ms=[NOW_MS + 500],
+        cost=DEAR,
+        memory=MemoryFacts(600, 1_000.0),
+    )
+    assert chosen(klink(), snapshot) == [[0]]
+    assert chosen(klink(memory_bound=0.5), snapshot) == []
+    with pytest.raises(DescriptionError, match="memory_bound=1.5"):
+        klink(memory_bound=1.5)

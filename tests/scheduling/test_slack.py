@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.scheduling.slack import expected_wait_ms, normal_hazard, slack_ms
+from slackwater.scheduling.slack import expected_wait_ms, normal_hazard, overdue_slack_ms, slack_ms
 
 
 def cell_sum_slack(
@@ -40,13 +40,7 @@ def test_the_closed_form_agrees_with_the_sum_over_cells_to_within_one_cell(
     ahead_ms: float, deviation_ms: float, cost_ms: float, cycle_ms: float
 ) -> None:
     now_ms, mean_ms = 10_000.0, 10_000.0 + max(ahead_ms, -5 * deviation_ms)
-    closed = slack_ms(
-        np.array([mean_ms]),
-        np.array([deviation_ms]),
-        np.array([False]),
-        np.array([cost_ms]),
-        now_ms,
-    )
+    closed = slack_ms(np.array([mean_ms]), np.array([deviation_ms]), np.array([cost_ms]), now_ms)
     cells = cell_sum_slack(mean_ms, deviation_ms, now_ms, cost_ms, cycle_ms)
     assert 0 <= cells - float(closed[0]) + 1e-3 <= cycle_ms + 2e-3
 
@@ -73,7 +67,5 @@ def test_a_certain_watermark_is_waited_for_exactly_that_long() -> None:
 
 
 def test_what_is_due_has_been_overdue_since_its_watermark_came() -> None:
-    slack = slack_ms(
-        np.array([900.0]), np.array([50.0]), np.array([True]), np.array([40.0]), 1_000.0
-    )
+    slack = overdue_slack_ms(np.array([900.0]), np.array([40.0]), 1_000.0)
     assert slack.tolist() == [-140.0]

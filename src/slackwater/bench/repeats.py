@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from slackwater.progress.student import student_factor
+
 CONFIDENCE: Final = 0.95
 SUMMARISED: Final = (
     "mean_ms",
@@ -77,24 +79,8 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     if count < 2:
         return Interval(round(mean, 4), None, None, count)
     error = float(np.std(values, ddof=1)) / math.sqrt(count)
-    reach = student_t(count - 1, (1 + confidence) / 2) * error
+    reach = student_factor(confidence, count - 1) * error
     return Interval(round(mean, 4), round(mean - reach, 4), round(mean + reach, 4), count)
-
-
-def student_t(freedom: int, share: float) -> float:
-    """Return the quantile of Student's t at a share of at least a half.
-
-    With `t = sqrt(freedom) * tan(angle)`, the density over the angle is `cos(angle) ** (freedom -
-    1)`, which is summed up on a fine grid.
-
-    >>> round(student_t(1, 0.975), 2), round(student_t(4, 0.975), 3), round(student_t(30, 0.975), 3)
-    (12.71, 2.776, 2.042)
-    """
-    angle = np.linspace(0.0, math.pi / 2, 200_001)
-    density = np.cos(angle) ** (freedom - 1)
-    within = np.concatenate(([0.0], np.cumsum((density[1:] + density[:-1]) / 2)))
-    found = np.interp(2 * share - 1, within / within[-1], angle)
-    return math.sqrt(freedom) * math.tan(float(found))
 
 
 def _over(runs: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:

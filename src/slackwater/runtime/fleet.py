@@ -13,13 +13,17 @@ from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.reports import InputReport, StepReport
 from slackwater.scheduling.costs import CostLearner
-from slackwater.scheduling.snapshot import FleetSnapshot, MemoryFacts, TemplateFacts
+from slackwater.scheduling.snapshot import (
+    UNKNOWN_DEVIATION_MS,
+    FleetSnapshot,
+    MemoryFacts,
+    TemplateFacts,
+)
 from slackwater.spark.sources.base import SourceReader
 
 _NEVER = float("inf")
 _BACKLOG_MS = 500.0  # input that waits longer than this is a backlog, not what just came in
 _PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking again
-_UNKNOWN_DEVIATION_MS = 500.0  # of a watermark's arrival, before any was seen
 _SELECTIVITY_MEMORY = 0.1  # how much the newest step counts
 
 
@@ -131,7 +135,7 @@ class Fleet:
         forecast = query.sweeps.expect(deadline_ms)
         columns.sweep_ms[row] = deadline_ms if forecast is None else forecast.mean_ms
         columns.sweep_deviation_ms[row] = (
-            _UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
+            UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
         )
         arrival_ms = query.sweep_arrival_ms(deadline_ms)
         columns.known[row] = arrival_ms is not None

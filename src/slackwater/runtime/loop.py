@@ -18,10 +18,11 @@ from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
-from slackwater.runtime.usage import MemoryGauge, SlotUse
 from slackwater.scheduling.choosing import fair_shares
+from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
 
 logger = logging.getLogger("slackwater")

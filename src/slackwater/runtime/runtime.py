@@ -30,8 +30,8 @@ from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.loop import Loop
+from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.reports import Observer, QueryReport
-from slackwater.runtime.usage import MemoryGauge
 from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackwater.scheduling.groups import Costs, Group, group_of, groups
+from slackwater.scheduling.slot_use import felt_by_all
 from slackwater.scheduling.snapshot import FleetSnapshot
 
 # A window whose events cost less than this part of a step is hardly sooner for being read ahead,
@@ -23,7 +24,6 @@ from slackwater.scheduling.snapshot import FleetSnapshot
 _LEAST_PART = 0.5
 _TRIED = 8  # templates, those with most to read
 _LOOK_AHEAD = 32  # windows: more do not become due within a step
-_MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
 
 
 def best_ahead(
@@ -53,7 +53,7 @@ def best_ahead(
     if coming.size > _LOOK_AHEAD:
         coming = np.partition(coming, _LOOK_AHEAD)[:_LOOK_AHEAD]
     slots = _Slots(fleet, free_slots, np.sort(coming))
-    felt = 1 / (1 - min(fleet.utilisation, _MOST_UTILISATION))
+    felt = felt_by_all(fleet.utilisation)
     best, best_value = None, 0.0
     for whole in worthwhile[:_TRIED]:
         for group in _prefixes(whole, costs):

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.scheduling.choosing import fused_steps, ordered
+from slackwater.scheduling.choosing import fused_steps, ordered, with_work
 from slackwater.scheduling.groups import Costs
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 
@@ -44,8 +44,7 @@ class FirstCome:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve everything that has something to do, oldest event first."""
-        waiting = fleet.ready & ((fleet.queued > 0) | fleet.due)
-        order = ordered(fleet, waiting, fleet.oldest_arrival_ms)
+        order = ordered(fleet, with_work(fleet), fleet.oldest_arrival_ms)
         return Decision(tuple(fused_steps(fleet, order)))
 
 
@@ -57,8 +56,7 @@ class RoundRobin:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve everything that has something to do, least recently served first."""
-        waiting = fleet.ready & ((fleet.queued > 0) | fleet.due)
-        order = ordered(fleet, waiting, fleet.last_step)
+        order = ordered(fleet, with_work(fleet), fleet.last_step)
         return Decision(tuple(fused_steps(fleet, order)))
 
 
@@ -70,8 +68,7 @@ class EachInTurn:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve one query per free slot, least recently served first."""
-        waiting = fleet.ready & ((fleet.queued > 0) | fleet.due)
-        order = ordered(fleet, waiting, fleet.last_step)
+        order = ordered(fleet, with_work(fleet), fleet.last_step)
         return Decision(tuple(fused_steps(fleet, order, fuse=False)))
 
 
@@ -88,10 +85,10 @@ class HighestRate:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve everything that has something to do, highest output rate first."""
-        waiting = fleet.ready & ((fleet.queued > 0) | fleet.due)
         selectivity = np.array([facts.selectivity for facts in fleet.templates])[fleet.template]
         rate = selectivity * fleet.queued / np.maximum(Costs.of(fleet).alone_ms, 1e-9)
-        return Decision(tuple(fused_steps(fleet, ordered(fleet, waiting, -rate, fleet.last_step))))
+        order = ordered(fleet, with_work(fleet), -rate, fleet.last_step)
+        return Decision(tuple(fused_steps(fleet, order)))
 
 
 @dataclass
@@ -106,7 +103,6 @@ class StreamBox:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve what is held and has something to do; then the closest deadline."""
-        waiting = fleet.ready & ((fleet.queued > 0) | fleet.due)
         held = np.array(
             [
                 self._held.get(int(query)) == int(deadline_ms)
@@ -114,7 +110,7 @@ class StreamBox:
             ],
             dtype=np.bool_,
         )
-        steps = fused_steps(fleet, ordered(fleet, waiting, ~held, fleet.deadline_ms))
+        steps = fused_steps(fleet, ordered(fleet, with_work(fleet), ~held, fleet.deadline_ms))
         deadlines = dict(zip(fleet.query.tolist(), fleet.deadline_ms.tolist(), strict=True))
         kept = {query: at for query, at in self._held.items() if deadlines.get(query) == at}
         self._held = kept | {step.queries[0]: deadlines[step.queries[0]] for step in steps}

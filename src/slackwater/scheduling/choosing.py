@@ -12,6 +12,11 @@ from slackwater.scheduling.snapshot import FleetSnapshot, StepChoice
 _LARGEST_PART = 4  # a query counts for at most this part of a step when others are to be added
 
 
+def with_work(fleet: FleetSnapshot) -> NDArray[np.bool_]:
+    """Find the queries that have something to do: to read, or to close."""
+    return fleet.ready & ((fleet.queued > 0) | fleet.due)
+
+
 def ordered(
     fleet: FleetSnapshot, among: NDArray[np.bool_], *keys: NDArray[np.generic]
 ) -> list[int]:

@@ -22,7 +22,7 @@ follows from these numbers, and there is no constant to tune.
 
 from __future__ import annotations
 
-_MOST_UTILISATION = 0.95  # beyond, the estimate is worth little
+from slackwater.scheduling.slot_use import felt_by_all
 
 
 def waiting_pays(
@@ -37,5 +37,5 @@ def waiting_pays(
 
     `slot_free_ms` is when the newcomer would find another slot: 0 if there is one now.
     """
-    felt = 1 / (1 - min(utilisation, _MOST_UTILISATION))
-    return due * (next_ms + next_queued_ms) * felt < slot_free_ms - next_ms
+    lost_ms = due * (next_ms + next_queued_ms) * felt_by_all(utilisation)
+    return lost_ms < slot_free_ms - next_ms

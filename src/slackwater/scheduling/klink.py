@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from slackwater.errors import DescriptionError
 from slackwater.scheduling.ahead import best_ahead, kept_bytes
 from slackwater.scheduling.fusing import waiting_pays
 from slackwater.scheduling.groups import Costs, Group, bounded, group_of, groups
 from slackwater.scheduling.memory import BOUND, MemoryMode, freeing_rate
-from slackwater.scheduling.slack import expected_wait_ms, slack_ms
+from slackwater.scheduling.slack import expected_wait_ms, overdue_slack_ms, slack_ms
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 
 # Who is overdue by more budgets than this is served in turn: one that lags far behind must not keep
@@ -29,18 +30,26 @@ _HOPELESS_BUDGETS = 40
 class Klink:
     """Serve the query with the least slack, with all of its template that are due.
 
-    Slots that would idle read ahead where that pays. With `manage_memory`, state above the bound
-    switches to freeing the most first, until half is freed or somebody's slack has run out.
+    Slots that would idle read ahead where that pays. State above `memory_bound` of the budget
+    switches to freeing the most first, until half is freed or somebody's slack has run out (None:
+    memory is not looked at).
     """
 
-    manage_memory: bool = True
+    memory_bound: float | None = BOUND
     ahead: bool = True
     _memory: MemoryMode = field(default_factory=MemoryMode)
+
+    def __post_init__(self) -> None:
+        if self.memory_bound is not None and not 0 < self.memory_bound <= 1:
+            raise DescriptionError(
+                f"memory_bound={self.memory_bound!r} cannot be: give a share of the memory budget "
+                "above 0 and up to 1, or None"
+            )
 
     @property
     def name(self) -> str:
         """Return the name the command line knows it by."""
-        return "klink" if self.manage_memory else "klink_no_memory"
+        return "klink" if self.memory_bound is not None else "klink_no_memory"
 
     @property
     def freeing(self) -> bool:
@@ -66,7 +75,7 @@ class Klink:
     ) -> list[Group]:
         """List the groups that are due: by least slack, or by what closing them frees."""
         alone_ms = costs.alone_ms
-        overdue = fleet.sweep_ms - fleet.now_ms - alone_ms  # their watermarks have come
+        overdue = overdue_slack_ms(fleet.sweep_ms, alone_ms, fleet.now_ms)
         slack = np.maximum(overdue, -_HOPELESS_BUDGETS * fleet.budget_ms)
         key = -freeing_rate(fleet, alone_ms) if self._memory.on else slack
         found = groups(fleet, due, key, costs, singles=fleet.free_slots)
@@ -76,19 +85,19 @@ class Klink:
     def _manages_memory(self, fleet: FleetSnapshot, costs: Costs) -> bool:
         """Tell whether memory comes first now."""
         memory = fleet.memory
-        if not self.manage_memory or not (self._memory.on or memory.share >= BOUND):
+        bound = self.memory_bound
+        if bound is None or not (self._memory.on or memory.share >= bound):
             return False
         waiting = fleet.ready & ~fleet.due & np.isfinite(fleet.sweep_ms)
         slack = slack_ms(
             fleet.sweep_ms[waiting],
             fleet.sweep_deviation_ms[waiting],
-            fleet.due[waiting],
             costs.alone_ms[waiting],
             fleet.now_ms,
         )
         self._memory = self._memory.after(
             used=memory.used_bytes,
-            budget=memory.budget_bytes,
+            bound=bound * memory.budget_bytes,
             now_ms=fleet.now_ms,
             least_slack_ms=float(slack.min()) if slack.size else fleet.budget_ms,
         )
@@ -128,7 +137,7 @@ class Klink:
             due=group.rows.size,
             next_ms=float(waits[first]),
             next_queued_ms=float(costs.queued_ms[near[first]]),
-            slot_free_ms=_slot_free_ms(fleet, free, group.duration_ms),
+            slot_free_ms=_slot_free_ms(fleet, group.duration_ms),
             utilisation=fleet.utilisation,
         )
         waited_ms = fleet.now_ms - float(fleet.sweep_ms[group.rows].min())
@@ -145,8 +154,8 @@ class Klink:
             taken[group.rows] = True
         found: list[Group] = []
         room_bytes = np.inf
-        if self.manage_memory:
-            room_bytes = BOUND * fleet.memory.budget_bytes - fleet.memory.used_bytes
+        if self.memory_bound is not None:
+            room_bytes = self.memory_bound * fleet.memory.budget_bytes - fleet.memory.used_bytes
         while len(found) < free:
             best = best_ahead(fleet, free - len(found), taken, costs, room_bytes=room_bytes)
             if best is None:
@@ -166,10 +175,8 @@ def _urgency(
     return float(key[first]), float(slack[first]), int(fleet.last_step[first]), int(first)
 
 
-def _slot_free_ms(fleet: FleetSnapshot, free: int, step_ms: float) -> float:
-    """Return when a slot is there for somebody who comes after a step has taken one."""
-    if free > 1:
-        return 0.0
+def _slot_free_ms(fleet: FleetSnapshot, step_ms: float) -> float:
+    """Return when a slot is there for somebody who comes after a step has taken the last one."""
     ends = [*fleet.busy_until_ms, fleet.now_ms + step_ms]
     return max(min(ends) - fleet.now_ms, 0.0)
 
@@ -181,11 +188,14 @@ def _dealt(group: Group, slots: int, costs: Costs) -> list[Group]:
     return [group_of(group.template, group.rows[start::count], costs) for start in range(count)]
 
 
-def klink() -> Klink:
-    """Run the query with the least slack first, and free memory when it runs short."""
-    return Klink()
+def klink(memory_bound: float = BOUND) -> Klink:
+    """Run the query with the least slack first, and free memory when it runs short.
+
+    `memory_bound` is the share of `Runtime(memory=...)` above which it does.
+    """
+    return Klink(memory_bound)
 
 
 def klink_no_memory() -> Klink:
     """Run the query with the least slack first, whatever memory it takes."""
-    return Klink(manage_memory=False)
+    return Klink(memory_bound=None)

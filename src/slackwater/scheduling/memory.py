@@ -7,7 +7,7 @@ the time it takes, and nothing is read ahead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,33 +23,31 @@ class MemoryMode:
     """Say whether memory comes first, and until when: the state of a small machine.
 
     >>> calm = MemoryMode()
-    >>> pressed = calm.after(used=85, budget=100, now_ms=0, least_slack_ms=400)
+    >>> pressed = calm.after(used=85, bound=80, now_ms=0, least_slack_ms=400)
     >>> pressed.on, pressed.until_bytes, pressed.until_ms
     (True, 42.5, 400)
-    >>> pressed.after(used=60, budget=100, now_ms=100, least_slack_ms=900).on  # not yet
+    >>> pressed.after(used=60, bound=80, now_ms=100, least_slack_ms=900).on  # not yet
     True
-    >>> pressed.after(used=40, budget=100, now_ms=200, least_slack_ms=900).on  # half is freed
+    >>> pressed.after(used=40, bound=80, now_ms=200, least_slack_ms=900).on  # half is freed
     False
-    >>> pressed.after(used=70, budget=100, now_ms=401, least_slack_ms=900).on  # somebody is due
+    >>> pressed.after(used=70, bound=80, now_ms=401, least_slack_ms=900).on  # somebody is due
     False
     """
 
     on: bool = False
     until_bytes: float = 0.0
     until_ms: float = 0.0
-    bound: float = BOUND
 
     def after(
-        self, *, used: float, budget: float, now_ms: float, least_slack_ms: float
+        self, *, used: float, bound: float, now_ms: float, least_slack_ms: float
     ) -> MemoryMode:
         """Take in how full memory is; above the bound the mode begins, or begins anew."""
-        pressed = used >= self.bound * budget
         if self.on and used > self.until_bytes and now_ms < self.until_ms:
             return self
-        if pressed:
+        if used >= bound:
             until_ms = now_ms + max(least_slack_ms, 0.0)
-            return replace(self, on=True, until_bytes=used * FREED_SHARE, until_ms=until_ms)
-        return replace(self, on=False)
+            return MemoryMode(on=True, until_bytes=used * FREED_SHARE, until_ms=until_ms)
+        return MemoryMode()
 
 
 def freeing_rate(fleet: FleetSnapshot, cost_ms: NDArray[np.float64]) -> NDArray[np.float64]:

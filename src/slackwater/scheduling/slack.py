@@ -54,13 +54,11 @@ def expected_wait_ms(mean_ms: Floats, deviation_ms: Floats, now_ms: float) -> Fl
     return np.maximum(np.where(certain, mean_ms - now_ms, uncertain), 0.0)
 
 
-def slack_ms(
-    sweep_ms: Floats,
-    deviation_ms: Floats,
-    due: NDArray[np.bool_],
-    cost_ms: Floats,
-    now_ms: float,
-) -> Floats:
-    """Return the slack of each query; where the watermark has come, it is overdue since then."""
-    coming = expected_wait_ms(sweep_ms, deviation_ms, now_ms)
-    return np.where(due, sweep_ms - now_ms, coming) - cost_ms
+def slack_ms(sweep_ms: Floats, deviation_ms: Floats, cost_ms: Floats, now_ms: float) -> Floats:
+    """Return the slack of queries whose watermark is yet to come."""
+    return expected_wait_ms(sweep_ms, deviation_ms, now_ms) - cost_ms
+
+
+def overdue_slack_ms(sweep_ms: Floats, cost_ms: Floats, now_ms: float) -> Floats:
+    """Return the slack of queries whose watermark has come: they are overdue since then."""
+    return sweep_ms - now_ms - cost_ms

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from slackwater.scheduling.costs import StepCost
 
+UNKNOWN_DEVIATION_MS = 500.0  # of a watermark's arrival, before any was seen
+
 
 @dataclass(frozen=True)
 class TemplateFacts:

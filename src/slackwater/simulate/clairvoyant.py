@@ -9,6 +9,7 @@ schedule, hence an upper bound of the optimum; no schedule can be below `least_m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -37,6 +38,7 @@ class _Foreseeing(Replay):
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if isinstance(value, np.ndarray) else value)
         other._running = list(self._running)
+        other._use = copy(self._use)
         other._policy = Klink()
         other._estimators = []
         other.outcome = Outcome()
@@ -116,6 +118,6 @@ def clairvoyant(scenario: Scenario) -> Outcome:
 
 
 def least_ms(scenario: Scenario) -> float:
-    """Return what no schedule can be below: one step's fixed cost after each watermark."""
+    """Return what no schedule can be below, noise apart: the fixed cost of a step."""
     costs = [scenario.costs[query.template].fixed_ms for query in scenario.queries]
     return float(np.mean(costs))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import hash64_one, stream_salt
 from slackwater.progress.distributions import DelayDistribution, delay_named
 from slackwater.progress.grid import WindowGrid, spread_stride
@@ -121,7 +122,7 @@ def rate_for_load(
     slopes_ms = sum(costs[i % len(costs)].per_event_ms for i in range(queries))
     room_ms = load * slots * slide_ms - fixed_ms
     if room_ms <= 0:
-        raise ValueError(
+        raise DescriptionError(
             f"load={load}: fixed costs take {fixed_ms / (slots * slide_ms):.2f} of all slots' "
             "time; use fewer queries, or a higher load"
         )

@@ -6,7 +6,6 @@ step's duration has passed. Only Spark, the sources and the clock are replaced b
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +14,9 @@ from slackwater.progress.coverage import Coverage, CoverageCounter
 from slackwater.progress.estimators import QuantileEstimator
 from slackwater.progress.sweeps import SweepForecast
 from slackwater.scheduling.choosing import fair_shares
+from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import (
+    UNKNOWN_DEVIATION_MS,
     FleetSnapshot,
     MemoryFacts,
     Policy,
@@ -25,10 +26,8 @@ from slackwater.scheduling.snapshot import (
 from slackwater.simulate.model import Scenario, SimulatedQuery
 
 _NEVER = float("inf")
-_MEMORY_MS = 5_000.0  # over how long the use of slots is averaged
 _DRAWN = 1 << 16
 _LOOK_MS = 5.0  # how soon to look again where input is yet to come
-_UNKNOWN_DEVIATION_MS = 500.0
 
 
 @dataclass
@@ -102,9 +101,12 @@ class Replay:
             for cost in scenario.costs
         )
         self._bytes = np.array([query.bytes_per_row for query in queries])
+        self._freed_share = np.array(
+            [min(1.0, query.grid.slide_ms / query.grid.size_ms) for query in queries]
+        )
         self._tick = 0
         self._coverage = CoverageCounter()
-        self._utilisation = 0.0
+        self._use = SlotUse(scenario.slots)
         self.waited_ms = 0.0  # of all windows that are due and have not come out, together
         self.outcome = Outcome(span_ms=scenario.seconds * 1_000)
         for row in range(size):
@@ -138,12 +140,8 @@ class Replay:
         passed_ms = max(min(moments) - self.now_ms, 1e-6)
         self.waited_ms += passed_ms * int((self._sweep_at <= self.now_ms).sum())
         self.now_ms += passed_ms
-        self._age(passed_ms)
-
-    def _age(self, passed_ms: float) -> None:
         due = sum(running.serves_due for running in self._running)
-        busy = due / self._scenario.slots
-        self._utilisation += (busy - self._utilisation) * -math.expm1(-passed_ms / _MEMORY_MS)
+        self._use.passed(self.now_ms, due)
 
     def _queued(self) -> np.ndarray:
         arrived = np.maximum(self.now_ms, self._start) - self._read_until
@@ -180,10 +178,10 @@ class Replay:
             ready=self._ready.copy(),
             last_step=self._last_step.copy(),
             state_bytes=state_bytes,
-            freed_bytes=state_bytes,
+            freed_bytes=(state_bytes * self._freed_share).astype(np.int64),
             templates=self._facts,
             busy_until_ms=tuple(running.expected_ms for running in self._running),
-            utilisation=self._utilisation,
+            utilisation=self._use.share,
             memory=MemoryFacts(
                 int(state_bytes.sum()) + self._coming_bytes(), self._scenario.memory_budget_bytes
             ),
@@ -255,8 +253,7 @@ class Replay:
                 self.outcome.latencies_ms.append(ended_ms - float(self._deadline[row]))
             self._coverage.record(self._expected_sweep[row], swept_ms)
             self._estimators[row].observe(int(self._deadline[row]), swept_ms)
-            share = query.grid.slide_ms / query.grid.size_ms
-            self._state_rows[row] *= max(0.0, 1.0 - share)
+            self._state_rows[row] *= 1.0 - self._freed_share[row]
             self._deadline[row] += query.grid.slide_ms
             self._forecast(row)
 
@@ -267,7 +264,7 @@ class Replay:
         forecast = self._estimators[row].forecast(deadline_ms)
         self._expected_sweep[row] = forecast
         self._expected[row] = deadline_ms if forecast is None else forecast.mean_ms
-        self._deviation[row] = _UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
+        self._deviation[row] = UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
 
     def _counts(self, moment_ms: float) -> bool:
         begin_ms = self._scenario.warmup_s * 1_000
