@@ -238,5 +238,5 @@ def test_the_bound_is_the_users_choice() -> None:
     )
     assert chosen(klink(), snapshot) == [[0]]
     assert chosen(klink(memory_bound=0.5), snapshot) == []
-    with pytest.raises(DescriptionError, match="memory_bound=1.5"):
+    with pytest.raises(DescriptionError, match=r"memory_bound=1\.5"):
         klink(memory_bound=1.5)
