@@ -10,6 +10,10 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from slackwater.errors import MissingRequirementError
+from slackwater.spark.maven import jars
+from slackwater.testing.kafka_broker import KAFKA, LOGGING, KafkaBroker
+
 # The same examples on every run, on slow machines too; `--hypothesis-profile=explore` tries others.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=2_000, deadline=None)
@@ -34,3 +38,21 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> None:
+    """Have the broker's jars; skip where they cannot be fetched, but never in CI."""
+    try:
+        jars(KAFKA, LOGGING)
+    except MissingRequirementError as error:
+        if os.environ.get("CI", "").lower() in ("", "0", "false"):
+            pytest.skip(str(error))
+        raise
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_jars: None) -> Iterator[KafkaBroker]:
+    """Start the one broker that all tests share; those that stop it must start their own."""
+    with KafkaBroker() as broker:
+        yield broker
