@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import slackwater as sw
 from slackwater.app.stream import App
-from slackwater.errors import SourceError
+from slackwater.errors import SinkError, SourceError
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sinks.pane_tables import IDENTITY
@@ -201,6 +201,26 @@ def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
         runtime.run()
     assert_same_panes(read_panes(broken), expected({"q/one": records}, ["n"]))
     assert_same_panes(sound.table(), expected({"q/two": records}, ["v"]))
+
+
+@pytest.mark.spark
+def test_an_app_is_deployed_whole_or_not_at_all(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = sw.memory(), tmp_path / "second"
+    app = App("two outputs")
+    windows = app.source("events").window(sw.tumbling("4 s"), by="k")
+    windows.aggregate(n=sw.count()).to(first, name="one")
+    windows.aggregate(v=sw.sum("v")).to(sw.parquet(second), name="two")
+    second.write_text("a file where the directory should be")
+    records = records_of(3)
+    with Runtime(spark, clock=ManualClock(START_MS)) as runtime:
+        with pytest.raises(SinkError):
+            runtime.deploy(app, "q", events=script_of(records))
+        assert runtime.queries() == []
+        second.unlink()
+        assert runtime.deploy(app, "q", events=script_of(records)) == ["q/one", "q/two"]
+        runtime.run()
+    assert_same_panes(first.table(), expected({"q/one": records}, ["n"]))
+    assert_same_panes(read_panes(second), expected({"q/two": records}, ["v"]))
 
 
 class Breakable(Script):

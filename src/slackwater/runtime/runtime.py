@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -125,18 +126,24 @@ class Runtime:
     def deploy(
         self, app: App, name: str, *, reset: bool = False, **inputs: SourceDescription
     ) -> list[str]:
-        """Start an app's queries over the inputs given; return the queries' names.
+        """Start an app's queries over the inputs given, all or none; return the queries' names.
 
         A query that the journal knows goes on where it was. `reset=True` forgets what it knows.
         """
         _check_inputs(app, name, inputs)
-        names = []
-        for output in app.outputs:
-            single = len(app.outputs) == 1
-            query = name if single else f"{name}/{output.name}"
-            self._deploy_output(output, query, inputs, reset=reset)
-            names.append(query)
-        return names
+        single = len(app.outputs) == 1
+        opened: list[_Opened] = []
+        try:
+            for output in app.outputs:
+                query = name if single else f"{name}/{output.name}"
+                opened.append(self._open_output(output, query, inputs, reset=reset))
+        except BaseException:
+            for each in opened:
+                each.close()
+            raise
+        for each in opened:
+            self._start(each, reset=reset)
+        return [each.name for each in opened]
 
     def run(
         self,
@@ -187,6 +194,8 @@ class Runtime:
         query = self._named(name)
         if query.state.quarantined is None:
             return  # it may be in a step at this moment, and must not be in two
+        for reader in query.readers:
+            reader.resume()
         self._fleet.refresh(query, self._clock.now_ms())
         self._ledger.quarantine(query.number, None)
         self._fleet.freed(query)
@@ -244,33 +253,41 @@ class Runtime:
         """Close it."""
         self.close()
 
-    def _deploy_output(
+    def _open_output(
         self, output: Output, name: str, inputs: dict[str, SourceDescription], *, reset: bool
-    ) -> None:
+    ) -> _Opened:
+        """Open and check all that an output needs; nothing is written down yet."""
         if any(query.state.name == name for query in self._fleet.queries):
             raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
-        readers = [inputs[leaf.name].open(self._spark) for leaf in leaves(output.stream)]
+        opened = _Opened(output, name, [])
         try:
-            pipeline = self._pipeline(output, readers)
-            mark = fingerprint(output, pipeline, readers)
+            for leaf in leaves(output.stream):
+                opened.readers.append(inputs[leaf.name].open(self._spark))
+            opened.pipeline = self._pipeline(output, opened.readers)
+            opened.mark = fingerprint(output, opened.pipeline, opened.readers)
             known = self._ledger.content.queries.get(name)
-            if known is not None and reset:
-                self._ledger.reset(name)
-                known = None
-            if known is not None:
-                require_same(name, known.fingerprint, mark)
-            state = known or self._ledger.introduce(name, mark)
+            if known is not None and not reset:
+                require_same(name, known.fingerprint, opened.mark)
             if output.sink not in self._sinks:
-                self._sinks[output.sink] = _opened(output)
+                self._sinks[output.sink] = _opened_sink(output)
         except BaseException:
-            for reader in readers:
-                reader.close()
+            opened.close()
             raise
+        return opened
+
+    def _start(self, opened: _Opened, *, reset: bool) -> None:
+        """Let a query begin, or go on where the journal says it was."""
+        output, readers = opened.output, opened.readers
+        known = self._ledger.content.queries.get(opened.name)
+        if known is not None and reset:
+            self._ledger.reset(opened.name)
+            known = None
+        state = known or self._ledger.introduce(opened.name, opened.mark)
         since = self._ledger.content.planned_since.pop(state.number, [])
         query = DeployedQuery(
             row=len(self._fleet.queries),
             state=state,
-            template=self._template(output, pipeline, readers, state.number),
+            template=self._template(output, opened.pipeline, readers, state.number),
             readers=tuple(readers),
             grid=output.windows.grid(state.number),
             lateness_ms=output.lateness_ms,
@@ -283,7 +300,7 @@ class Runtime:
             self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
         self._fleet.add(query, self._clock.now_ms())
         if state.quarantined is not None:
-            logger.warning("%s is still quarantined: %s", name, state.quarantined)
+            logger.warning("%s is still quarantined: %s", opened.name, state.quarantined)
 
     def _pipeline(self, output: Output, readers: Sequence[SourceReader]) -> CheckedPipeline:
         for template in self._templates.values():
@@ -348,6 +365,22 @@ class Runtime:
         )
 
 
+@dataclass
+class _Opened:
+    """Hold what was opened for one output of an app that is being deployed."""
+
+    output: Output
+    name: str
+    readers: list[SourceReader]
+    pipeline: CheckedPipeline = field(init=False)
+    mark: dict[str, Any] = field(init=False)
+
+    def close(self) -> None:
+        """Give the inputs up again."""
+        for reader in self.readers:
+            reader.close()
+
+
 def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
     return tuple(
         (type(reader), reader.fusion_key, reader.watermark, reader.max_ahead_ms)
@@ -355,7 +388,7 @@ def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
     )
 
 
-def _opened(output: Output) -> SinkWriter:
+def _opened_sink(output: Output) -> SinkWriter:
     if not isinstance(output.sink, Sink):
         raise DescriptionError(
             f"{output.place}: to({output.sink!r}) is not a sink; "

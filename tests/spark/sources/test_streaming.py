@@ -189,6 +189,24 @@ def test_a_stream_stopped_from_outside_is_reported(
 
 
 @pytest.mark.spark
+def test_a_stream_that_stopped_goes_on_when_it_is_resumed(
+    spark: SparkSession, places: tuple[Path, Path]
+) -> None:
+    source, _ = places
+    put(source / "a.json", [1])
+    with running(spark, describe(*places)) as (reader, query):
+        query.processAllAvailable()
+        query.stop()
+        put(source / "b.json", [2])
+        reader.resume()
+        reader._query.processAllAvailable()
+        assert values(spark, reader, drain(reader, 0, 0)) == [1, 2]
+        going = reader._query
+        reader.resume()
+        assert reader._query is going
+
+
+@pytest.mark.spark
 def test_descriptions_that_cannot_work_are_refused(
     spark: SparkSession, places: tuple[Path, Path]
 ) -> None:

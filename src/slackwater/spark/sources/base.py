@@ -120,6 +120,9 @@ class SourceReader(ABC):
     def available_one(self, now_ms: float) -> int:
         """Count the records of all partitions that have arrived by now, since offset 0."""
 
+    def resume(self) -> None:  # noqa: B027 (most readers have nothing that could stop)
+        """Start again what stopped by a failure that was mended since."""
+
     def close(self) -> None:  # noqa: B027 (most readers hold nothing)
         """Release what the reader holds."""
 

@@ -146,17 +146,30 @@ class LandingReader(ParquetReader):
         self._failure: Exception | None = None
         self._batch_in_hand = threading.Lock()
         self._directory.before_look = self._check_stream
-        writer = stream.writeStream.foreachBatch(self._land)
-        if trigger:
-            writer = writer.trigger(**trigger)
+        self._stream = stream
+        self._trigger = trigger
+        self._query = self._started()
+
+    def resume(self) -> None:
+        """Start the stream again if it failed or was stopped; it goes on from its checkpoint."""
+        if self._closed or self._ended or self._query.isActive:
+            return
+        if self._ends and self._query.exception() is None:
+            return  # it has come to its end, which nobody has noticed yet
+        self._failure = None
+        self._query = self._started()
+
+    def _started(self) -> StreamingQuery:
+        writer = self._stream.writeStream.foreachBatch(self._land)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        checkpoint = f"file://{self._landing}/_checkpoint"
         try:
-            self._query: StreamingQuery = writer.option(
-                "checkpointLocation", f"file://{landing}/_checkpoint"
-            ).start()
+            return writer.option("checkpointLocation", checkpoint).start()
         except PySparkException as error:
             raise SourceError(
-                f"the stream that lands in {landing} does not start: {_message(error)}; mend it "
-                "(each deployment needs a landing of its own), then resume"
+                f"the stream that lands in {self._landing} does not start: {_message(error)}; mend "
+                "it (each deployment needs a landing of its own), then resume"
             ) from error
 
     def finished(self, positions: Mapping[int, int], now_ms: float) -> bool:
