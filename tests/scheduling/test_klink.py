@@ -51,6 +51,33 @@ def test_an_idle_slot_reads_ahead_where_events_outweigh_the_step() -> None:
     assert chosen(klink(), heavy) == [[0]]
 
 
+def test_nobody_need_ask_before_a_queue_can_be_worth_reading_ahead() -> None:
+    def quiet_for_ms(queued: int) -> float:
+        snapshot = fleet(
+            queued=[queued, 0],
+            due=[False, False],
+            oldest_ms=[NOW_MS - 100, np.inf],
+            sweep_ms=[NOW_MS + 5_000] * 2,
+            cost=DEAR,
+        )
+        return klink().decide(snapshot).quiet_until_ms - NOW_MS
+
+    assert quiet_for_ms(0) == 250  # a budget at most
+    assert quiet_for_ms(500) == pytest.approx(100)  # half of what is worth it came in 100 ms
+    assert quiet_for_ms(1_000) <= 0
+
+
+def test_a_step_that_waits_for_another_query_is_asked_about_again() -> None:
+    snapshot = fleet(
+        queued=[10, 10],
+        due=[True, False],
+        sweep_ms=[NOW_MS - 1, NOW_MS + 5],
+        slots=1,
+        cost=CHEAP,
+    )
+    assert klink().decide(snapshot).quiet_until_ms <= NOW_MS
+
+
 def test_the_last_slot_is_kept_for_windows_that_are_about_to_close() -> None:
     def reading_ahead(others_ms: float) -> list[list[int]]:
         snapshot = fleet(

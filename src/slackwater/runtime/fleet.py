@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from slackwater.app.watermarks import BoundedLateness
 from slackwater.progress.coverage import Coverage
 from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.runtime.columns import Columns
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.reports import InputReport, StepReport
 from slackwater.scheduling.costs import CostLearner
@@ -27,6 +29,23 @@ _PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking
 _SELECTIVITY_MEMORY = 0.1  # how much the newest step counts
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Hold the readers of one kind, which are asked together, and whose rows they are."""
+
+    kind: type[SourceReader]
+    readers: tuple[SourceReader, ...]
+    rows: NDArray[np.intp]
+    each_once: bool  # no query has two of them
+
+    @classmethod
+    def of(
+        cls, kind: type[SourceReader], readers: Sequence[SourceReader], rows: Sequence[int]
+    ) -> _Asked:
+        each_once = len(set(rows)) == len(rows)
+        return cls(kind, tuple(readers), np.array(rows, dtype=np.intp), each_once)
+
+
 class Fleet:
     """Keep what policies look at, changed only where something happened."""
 
@@ -39,8 +58,11 @@ class Fleet:
         self._selectivity: list[float] = []
         self._bytes_per_event: list[float] = []
         self._readers: dict[type[SourceReader], tuple[list[SourceReader], list[int]]] = {}
+        self._asked: list[_Asked] | None = None
         self._broken: set[int] = set()  # rows whose sources cannot be asked
-        self._columns = _Columns(0)
+        self._columns = Columns(0)
+        self._facts: tuple[TemplateFacts, ...] | None = None
+        self._earliest_due_ms: float | None = None
 
     def add(self, query: DeployedQuery, now_ms: float) -> None:
         """Take in a query; its `row` must be the next one."""
@@ -53,6 +75,7 @@ class Fleet:
             self._fusable.append(True)
             self._selectivity.append(1.0)
             self._bytes_per_event.append(0.0)
+        self._facts = None
         self._fusable[query.template.index] = query.template.query is None
         self._columns.query[query.row] = query.number
         self._columns.template[query.row] = query.template.index
@@ -81,6 +104,7 @@ class Fleet:
         self._selectivity[template] += _SELECTIVITY_MEMORY * change
         change = report.row_bytes / report.events - self._bytes_per_event[template]
         self._bytes_per_event[template] += _SELECTIVITY_MEMORY * change
+        self._facts = None
 
     def kept_bytes(self, template: int, events: int) -> float:
         """Return how much state so many events leave behind, read ahead of their windows' end."""
@@ -103,15 +127,16 @@ class Fleet:
 
     def started(self, query: DeployedQuery, step: int) -> None:
         """Note that a query is in a step now."""
-        self._columns.ready[query.row] = False
-        self._columns.last_step[query.row] = step
+        columns = self._changing()
+        columns.ready[query.row] = False
+        columns.last_step[query.row] = step
 
     def refresh(self, query: DeployedQuery, now_ms: float, *, retry_ms: float = 0.0) -> None:
         """Bring a query's row up to date after its state changed.
 
         `retry_ms` is how long to leave it alone if nobody can tell when its window will close.
         """
-        columns, row = self._columns, query.row
+        columns, row = self._changing(), query.row
         columns.read[row] = query.state.records_read
         oldest = [
             reader.oldest_arrival_ms(query.positions(index), now_ms)
@@ -195,17 +220,17 @@ class Fleet:
 
     def freed(self, query: DeployedQuery) -> None:
         """Note that a query may be chosen again, unless it is quarantined."""
-        self._columns.ready[query.row] = query.state.quarantined is None
+        self._changing().ready[query.row] = query.state.quarantined is None
         if query.row in self._broken:
             self._broken.remove(query.row)
             self._register(query)
 
     def stopped(self, query: DeployedQuery, *, broken: bool = False) -> None:
         """Note that a query may not be chosen; a `broken` one's sources are not asked either."""
-        self._columns.ready[query.row] = False
+        self._changing().ready[query.row] = False
         if broken:
             self._broken.add(query.row)
-            self._readers = {}
+            self._readers, self._asked = {}, None
             for other in self.queries:
                 if other.row not in self._broken:
                     self._register(other)
@@ -223,10 +248,16 @@ class Fleet:
 
     def queued(self, now_ms: float) -> NDArray[np.int64]:
         """Count the records waiting for each query."""
+        if self._asked is None:
+            self._asked = [_Asked.of(kind, *asked) for kind, asked in self._readers.items()]
         queued = -self._columns.read
-        for kind, (readers, rows) in self._readers.items():
-            np.add.at(queued, rows, kind.available(readers, now_ms))
-        return np.maximum(queued, 0)
+        for asked in self._asked:
+            available = asked.kind.available(asked.readers, now_ms)
+            if asked.each_once:
+                queued[asked.rows] += available
+            else:
+                np.add.at(queued, asked.rows, available)
+        return np.maximum(queued, 0, out=queued)
 
     def snapshot(
         self,
@@ -241,28 +272,31 @@ class Fleet:
         """Take one consistent look at everything."""
         columns = self._columns
         queued = self.queued(now_ms)
-        due = columns.due_at_ms <= now_ms
-        waiting = columns.known | (queued > 0)
-        for row in np.flatnonzero(due & ~waiting & columns.ready):
-            query = self.queries[row]  # an input at its end still has windows to close
-            waiting[row] = query.drained(now_ms) and query.state.watermark_ms != END_OF_TIME_MS
+        passed = due = columns.due_at_ms <= now_ms
+        if not columns.known.all():
+            waiting = columns.known | (queued > 0)
+            for row in np.flatnonzero(due & ~waiting & columns.ready):
+                query = self.queries[row]  # an input at its end still has windows to close
+                waiting[row] = query.drained(now_ms) and query.state.watermark_ms != END_OF_TIME_MS
+            due = passed & waiting
         return FleetSnapshot(
             now_ms=now_ms,
             free_slots=free_slots,
             budget_ms=budget_ms,
-            query=columns.query.copy(),
-            template=columns.template.copy(),
             queued=queued,
             oldest_arrival_ms=np.where(queued > 0, columns.oldest_arrival_ms, _NEVER),
-            deadline_ms=columns.deadline_ms.copy(),
-            sweep_ms=np.where(due, np.maximum(columns.due_at_ms, 0.0), columns.sweep_ms),
-            sweep_deviation_ms=columns.sweep_deviation_ms.copy(),
-            due=due & waiting,
-            ready=columns.ready.copy(),
-            last_step=columns.last_step.copy(),
-            state_bytes=columns.state_bytes.copy(),
-            freed_bytes=columns.freed_bytes.copy(),
-            templates=tuple(
+            sweep_ms=np.where(passed, np.maximum(columns.due_at_ms, 0.0), columns.sweep_ms),
+            due=due,
+            templates=self._template_facts(),
+            busy_until_ms=busy_until_ms,
+            utilisation=utilisation,
+            memory=memory or MemoryFacts(self.state_bytes),
+            **columns.shown(),
+        )
+
+    def _template_facts(self) -> tuple[TemplateFacts, ...]:
+        if self._facts is None:
+            self._facts = tuple(
                 TemplateFacts(
                     learner.cost,
                     self._fusable[index],
@@ -270,11 +304,8 @@ class Fleet:
                     self._bytes_per_event[index],
                 )
                 for index, learner in enumerate(self._learners)
-            ),
-            busy_until_ms=busy_until_ms,
-            utilisation=utilisation,
-            memory=memory or MemoryFacts(self.state_bytes),
-        )
+            )
+        return self._facts
 
     def next_arrival_ms(self, now_ms: float, cycle_ms: float) -> float:
         """Return when to look for input: when sources say, or after a cycle where one cannot."""
@@ -288,10 +319,19 @@ class Fleet:
         return min((arrival for arrival in arrivals if arrival is not None), default=_NEVER)
 
     def _register(self, query: DeployedQuery) -> None:
+        self._asked = None
         for reader in query.readers:
             readers, rows = self._readers.setdefault(type(reader), ([], []))
             readers.append(reader)
             rows.append(query.row)
+
+    def may_be_due(self, now_ms: float) -> bool:
+        """Tell whether a window may be due; only a snapshot knows for sure."""
+        if self._earliest_due_ms is None:
+            columns = self._columns
+            due_at_ms = columns.due_at_ms[columns.ready]
+            self._earliest_due_ms = float(due_at_ms.min()) if due_at_ms.size else _NEVER
+        return self._earliest_due_ms <= now_ms
 
     def next_due_ms(self, now_ms: float) -> float:
         """Return when the next window can close, as far as sources can tell."""
@@ -299,27 +339,8 @@ class Fleet:
         coming = columns.due_at_ms[columns.ready & (columns.due_at_ms > now_ms)]
         return float(coming.min()) if coming.size else _NEVER
 
-
-class _Columns:
-    """Hold the arrays; grown by copying, so that a snapshot never sees one half done."""
-
-    def __init__(self, size: int) -> None:
-        self.query = np.zeros(size, dtype=np.int64)
-        self.template = np.zeros(size, dtype=np.int64)
-        self.read = np.zeros(size, dtype=np.int64)
-        self.oldest_arrival_ms = np.zeros(size, dtype=np.float64)
-        self.deadline_ms = np.zeros(size, dtype=np.int64)
-        self.due_at_ms = np.zeros(size, dtype=np.float64)
-        self.sweep_ms = np.zeros(size, dtype=np.float64)
-        self.sweep_deviation_ms = np.zeros(size, dtype=np.float64)
-        self.state_bytes = np.zeros(size, dtype=np.int64)
-        self.freed_bytes = np.zeros(size, dtype=np.int64)
-        self.known = np.zeros(size, dtype=np.bool_)
-        self.ready = np.zeros(size, dtype=np.bool_)
-        self.last_step = np.full(size, -1, dtype=np.int64)
-
-    def grown(self) -> _Columns:
-        larger = _Columns(len(self.query) + 1)
-        for name, column in vars(self).items():
-            getattr(larger, name)[:-1] = column
-        return larger
+    def _changing(self) -> Columns:
+        """Return the columns, to be changed."""
+        self._earliest_due_ms = None
+        self._columns.changeable()
+        return self._columns

@@ -23,11 +23,12 @@ from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
-from slackwater.scheduling.snapshot import FleetSnapshot, Policy, StepChoice
+from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy, StepChoice
 
 logger = logging.getLogger("slackwater")
 
 CYCLE_MS = 20.0  # how often to look again where no source can say when something will happen
+RESTING_MS = 100.0  # how often to look whether to stop, while every slot is taken
 TRIES = 3  # of a query's step before the query is stopped; the last one is without others
 FILING_MS = 1_000.0  # how often dead letters are filed
 
@@ -75,6 +76,7 @@ class Loop:
         self._again: deque[PlannedStep] = deque()
         self._chores: list[Future[object]] = []
         self._filed_ms = 0.0
+        self._quiet_until_ms = -math.inf
         self.observers: list[Observer] = []
         self.decide_ms: deque[float] = deque(maxlen=10_000)
 
@@ -132,8 +134,9 @@ class Loop:
             return True
         if self._running or self._again:
             return False
-        active = [query for query in self._fleet.queries if query.state.quarantined is None]
-        return all(query.ended(now_ms) for query in active)
+        return all(
+            query.ended(now_ms) for query in self._fleet.queries if query.state.quarantined is None
+        )
 
     def _turn(self, end_ms: float | None) -> None:
         self._signal.clear()
@@ -142,30 +145,47 @@ class Loop:
         self._reap()
         while self._again and self._free:
             self._submit(self._again.popleft())
-        wake_ms = self._fleet.next_arrival_ms(now_ms, CYCLE_MS)
-        if self._free:
-            started = time.thread_time()
-            fleet = self._fleet.snapshot(
-                now_ms,
-                len(self._free),
-                self._budget_ms,
-                busy_until_ms=tuple(running.step.expected_ms for running in self._running),
-                utilisation=self._use.share,
-                memory=self._memory.facts(self._held_bytes(), now_ms),
-            )
-            decision = self._policy.decide(fleet)
-            self.decide_ms.append((time.thread_time() - started) * 1_000)
-            for choice, parallelism in _widened(fleet, decision.steps):
-                self._start(choice, parallelism, fleet)
-            if decision.wake_ms is not None:
-                wake_ms = min(wake_ms, decision.wake_ms)
+        next_ms = self._fill_slots(now_ms)
         self._housekeeping(now_ms)
-        next_ms = min(wake_ms, self._fleet.next_due_ms(now_ms))
         if end_ms is not None:
             next_ms = min(next_ms, end_ms)
-        if not math.isfinite(next_ms):
-            next_ms = now_ms + CYCLE_MS
         self._clock.wait(self._signal, next_ms, busy=bool(self._running))
+
+    def _fill_slots(self, now_ms: float) -> float:
+        """Start what the policy chooses, if there is a slot; return when to look again.
+
+        Most times round nothing has happened that the policy would look at: then it is not asked.
+        """
+        wake_ms = math.inf
+        if self._free and (self._fleet.may_be_due(now_ms) or now_ms >= self._quiet_until_ms):
+            decision = self._decide(now_ms)
+            self._quiet_until_ms = decision.quiet_until_ms
+            wake_ms = decision.wake_ms or math.inf
+        if not self._free:
+            return now_ms + RESTING_MS
+        if self._fleet.may_be_due(now_ms) or now_ms >= self._quiet_until_ms:
+            wake_ms = min(wake_ms, self._fleet.next_arrival_ms(now_ms, CYCLE_MS))
+        else:
+            wake_ms = min(wake_ms, self._quiet_until_ms)
+        next_ms = min(wake_ms, self._fleet.next_due_ms(now_ms))
+        return next_ms if math.isfinite(next_ms) else now_ms + CYCLE_MS
+
+    def _decide(self, now_ms: float) -> Decision:
+        """Ask the policy, and start what it chooses."""
+        started = time.thread_time()
+        fleet = self._fleet.snapshot(
+            now_ms,
+            len(self._free),
+            self._budget_ms,
+            busy_until_ms=tuple(running.step.expected_ms for running in self._running),
+            utilisation=self._use.share,
+            memory=self._memory.facts(self._held_bytes(), now_ms),
+        )
+        decision = self._policy.decide(fleet)
+        self.decide_ms.append((time.thread_time() - started) * 1_000)
+        for choice, parallelism in _widened(fleet, decision.steps):
+            self._start(choice, parallelism, fleet)
+        return decision
 
     def _held_bytes(self) -> int:
         """Return what windows hold, and what the steps that read ahead are about to add."""

@@ -86,7 +86,7 @@ class HighestRate:
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve everything that has something to do, highest output rate first."""
         selectivity = np.array([facts.selectivity for facts in fleet.templates])[fleet.template]
-        rate = selectivity * fleet.queued / np.maximum(Costs.of(fleet).alone_ms, 1e-9)
+        rate = selectivity * fleet.queued / np.maximum(Costs(fleet).all_alone_ms, 1e-9)
         order = ordered(fleet, with_work(fleet), -rate, fleet.last_step)
         return Decision(tuple(fused_steps(fleet, order)))
 

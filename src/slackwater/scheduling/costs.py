@@ -27,26 +27,31 @@ class StepCost:
     observations: int = 0
     most_events: int = 0  # of any step seen
     close_ms: float = 0.0
+    per_query_ms: float = 0.0
 
-    def duration_ms(self, events: int, *, closes: bool = False) -> float:
-        """Predict how long a step over so many events takes."""
+    def duration_ms(self, events: int, queries: int = 1, *, closes: bool = False) -> float:
+        """Predict how long a step over so many events of so many queries takes."""
         closing_ms = self.close_ms if closes else 0.0
-        return self.fixed_ms + self.per_event_ms * events + closing_ms
+        return self.started_ms(queries) + self.per_event_ms * events + closing_ms
+
+    def started_ms(self, queries: int = 1) -> float:
+        """Predict what a step over so many queries takes before it has read an event."""
+        return self.fixed_ms + self.per_query_ms * queries
 
     @property
     def trusted(self) -> bool:
         """Tell whether enough steps were seen to rely on the line."""
         return self.observations >= _TRUSTED_AFTER
 
-    def events_within(self, budget_ms: float) -> int:
-        """Return how many events fit a budget.
+    def events_within(self, budget_ms: float, queries: int = 1) -> int:
+        """Return how many events of so many queries fit a budget.
 
         A line says little about sizes never seen, so the answer grows by steps: at most four times
         the largest step so far.
         """
         if not self.trusted:
             return _UNTRUSTED_EVENTS
-        room_ms = max(budget_ms - self.fixed_ms, budget_ms / 4)
+        room_ms = max(budget_ms - self.started_ms(queries), budget_ms / 4)
         fitting = int(room_ms / max(self.per_event_ms, 1e-7))
         return max(1_000, min(fitting, 4 * max(self.most_events, _UNTRUSTED_EVENTS)))
 

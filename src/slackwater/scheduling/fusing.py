@@ -39,3 +39,12 @@ def waiting_pays(
     """
     lost_ms = due * (next_ms + next_queued_ms) * felt_by_all(utilisation)
     return lost_ms < slot_free_ms - next_ms
+
+
+def longest_wait_ms(*, due: int, slot_free_ms: float, utilisation: float) -> float:
+    """Return how far off a newcomer may be for waiting to pay, if it had nothing queued.
+
+    >>> longest_wait_ms(due=1, slot_free_ms=60, utilisation=0.0)
+    30.0
+    """
+    return slot_free_ms / (1 + due * felt_by_all(utilisation))

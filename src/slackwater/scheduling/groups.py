@@ -1,17 +1,22 @@
-"""What could be run together: the queries of one template, with what a step over them costs."""
+"""What could be run together: the queries of one template, with what a step over them costs.
+
+Few queries are due at one moment, however many there are. So columns are gone through as a whole
+only to find those few; what follows is plain arithmetic, for a numpy call takes as long as a dozen
+of those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.snapshot import FleetSnapshot, StepChoice
-
-Rows = NDArray[np.intp]
-
 
 # Overdue windows are taken together until the fixed cost is this small a part of the step: smaller
 # steps would make an overload worse.
@@ -19,103 +24,125 @@ _FIXED_PART = 20
 _LARGEST_PART = 4  # a query counts for at most this part of a step when others are to be added
 
 
-def step_limit_ms(fleet: FleetSnapshot, fixed_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+def step_limit_ms(budget_ms: float, cost: StepCost) -> float:
     """Return how long a step may take."""
-    return np.maximum(fleet.budget_ms, _FIXED_PART * fixed_ms)
+    return max(budget_ms, _FIXED_PART * cost.fixed_ms)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Hold the cost model of each query's template, as columns aligned with the snapshot's."""
+    """Look up what each query's next step would cost; of a backlog, one step's worth counts."""
 
-    fixed_ms: NDArray[np.float64]
-    queued_ms: NDArray[np.float64]  # what is queued, at the cost per event
-    close_ms: NDArray[np.float64]
+    fleet: FleetSnapshot
 
-    @classmethod
-    def of(cls, fleet: FleetSnapshot) -> Costs:
-        """Look up what each query's next step would cost; of a backlog, one step's worth counts."""
-        costs = [facts.cost for facts in fleet.templates]
-        fixed = np.array([cost.fixed_ms for cost in costs])[fleet.template]
-        slope = np.array([cost.per_event_ms for cost in costs])[fleet.template]
-        close = np.array([cost.close_ms for cost in costs])[fleet.template]
-        return cls(fixed, np.minimum(slope * fleet.queued, step_limit_ms(fleet, fixed)), close)
+    def of(self, row: int) -> StepCost:
+        """Return the cost model of a query's template."""
+        return self.fleet.templates[self.fleet.template.item(row)].cost
 
-    @property
-    def alone_ms(self) -> NDArray[np.float64]:
-        """Return what each query's step would cost by itself, closing its window."""
-        return self.fixed_ms + self.queued_ms + self.close_ms
+    def queued_ms(self, row: int) -> float:
+        """Return what a query's queued events cost, without the step that reads them."""
+        cost = self.of(row)
+        limit_ms = step_limit_ms(self.fleet.budget_ms, cost)
+        return min(cost.per_event_ms * self.fleet.queued.item(row), limit_ms)
+
+    @cached_property
+    def all_fixed_ms(self) -> NDArray[np.float64]:
+        """Return the fixed costs of all queries, as a column."""
+        return self._column([facts.cost.fixed_ms for facts in self.fleet.templates])
+
+    @cached_property
+    def all_queued_ms(self) -> NDArray[np.float64]:
+        """Return `queued_ms` of all queries, as a column."""
+        templates, budget_ms = self.fleet.templates, self.fleet.budget_ms
+        slope = self._column([facts.cost.per_event_ms for facts in templates])
+        limit = self._column([step_limit_ms(budget_ms, facts.cost) for facts in templates])
+        return np.minimum(slope * self.fleet.queued, limit)
+
+    @cached_property
+    def all_alone_ms(self) -> NDArray[np.float64]:
+        """Return what each query's step would cost by itself, closing its window, as a column."""
+        costs = [facts.cost for facts in self.fleet.templates]
+        started = self._column([cost.started_ms() + cost.close_ms for cost in costs])
+        return started + self.all_queued_ms
+
+    def _column(self, by_template: list[float]) -> NDArray[np.float64]:
+        return np.array(by_template)[self.fleet.template]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Name queries of one template that one step can serve, in the order to take them."""
+    """Name queries of one template that one step can serve, in the order to take them.
+
+    `each_ms` is what the queued events of each cost.
+    """
 
     template: int
-    rows: Rows
-    fixed_ms: float
-    queued_ms: float
-    close_ms: float
+    cost: StepCost
+    rows: Sequence[int]
+    each_ms: Sequence[float]
+
+    @cached_property
+    def queued_ms(self) -> float:
+        """Return what the queued events of all cost."""
+        return sum(self.each_ms)
 
     @property
     def duration_ms(self) -> float:
-        """Return how long the step is expected to take."""
-        return self.fixed_ms + self.queued_ms + self.close_ms
+        """Return how long the step is expected to take, closing windows."""
+        return self.reading_ms + self.cost.close_ms
+
+    @property
+    def reading_ms(self) -> float:
+        """Return how long the step is expected to take, if it closes no window."""
+        return self.cost.started_ms(len(self.rows)) + self.queued_ms
+
+    def part(self, members: slice) -> Group:
+        """Return a group of some of the members."""
+        return Group(self.template, self.cost, self.rows[members], self.each_ms[members])
 
     def choice(self, fleet: FleetSnapshot) -> StepChoice:
         """Ask for this step, with room for all that is queued, as far as a step may go."""
-        limit_ms = float(step_limit_ms(fleet, np.array(self.fixed_ms)))
-        most = fleet.templates[self.template].cost.events_within(limit_ms)
-        chosen = tuple(int(query) for query in fleet.query[self.rows])
-        return StepChoice(chosen, most)
+        most = self.cost.events_within(step_limit_ms(fleet.budget_ms, self.cost), len(self.rows))
+        query = fleet.query
+        return StepChoice(tuple(query.item(row) for row in self.rows), most)
 
 
 def groups(
-    fleet: FleetSnapshot,
-    among: NDArray[np.bool_],
-    key: NDArray[np.float64],
-    costs: Costs,
-    *,
-    singles: int,
-) -> Iterator[Group]:
-    """List the groups among some queries: a template's members by `key`.
+    fleet: FleetSnapshot, rows: Sequence[int], each_ms: Sequence[float], *, singles: int
+) -> list[Group]:
+    """List the groups among some queries, given in the order to take them, by their first members.
 
     Queries that cannot share a step are groups by themselves, and only the first `singles` of a
     template are listed.
     """
-    rows = np.flatnonzero(among)
-    if rows.size == 0:
-        return
-    rows = rows[
-        np.lexsort((fleet.query[rows], fleet.last_step[rows], key[rows], fleet.template[rows]))
-    ]
-    edges = np.flatnonzero(np.diff(fleet.template[rows])) + 1
-    for members in np.split(rows, edges):
-        template = int(fleet.template[members[0]])
-        if fleet.templates[template].fusable:
-            yield group_of(template, members, costs)
-        else:
-            for row in members[:singles]:
-                yield group_of(template, np.array([row]), costs)
+    members: dict[int, tuple[list[int], list[float]]] = {}
+    order: list[tuple[int, int]] = []  # template, and which of its members a single is
+    for row, queued_ms in zip(rows, each_ms, strict=True):
+        template = fleet.template.item(row)
+        found = members.get(template)
+        if found is None:
+            found = members[template] = ([], [])
+            order.append((template, 0))
+        elif not fleet.templates[template].fusable:
+            if len(found[0]) >= singles:
+                continue
+            order.append((template, len(found[0])))
+        found[0].append(row)
+        found[1].append(queued_ms)
+    listed = []
+    for template, place in order:
+        facts = fleet.templates[template]
+        whole = Group(template, facts.cost, *members[template])
+        listed.append(whole if facts.fusable else whole.part(slice(place, place + 1)))
+    return listed
 
 
-def group_of(template: int, rows: Rows, costs: Costs) -> Group:
-    """Describe one step over some queries of a template."""
-    first = rows[0]
-    return Group(
-        template,
-        rows,
-        float(costs.fixed_ms[first]),
-        float(costs.queued_ms[rows].sum()),
-        float(costs.close_ms[first]),
-    )
-
-
-def bounded(fleet: FleetSnapshot, group: Group, costs: Costs) -> Group:
+def bounded(fleet: FleetSnapshot, group: Group) -> Group:
     """Take the first members that fit a step, at least one; a backlog leaves room for others."""
-    limit_ms = float(step_limit_ms(fleet, np.array(group.fixed_ms)))
-    spent = np.cumsum(np.minimum(costs.queued_ms[group.rows], limit_ms / _LARGEST_PART))
-    count = max(1, int(np.searchsorted(spent, limit_ms, side="right")))
-    if count >= group.rows.size:
+    if len(group.rows) == 1:
         return group
-    return group_of(group.template, group.rows[:count], costs)
+    limit_ms = step_limit_ms(fleet.budget_ms, group.cost)
+    most_ms, own_ms = limit_ms / _LARGEST_PART, group.cost.per_query_ms
+    spent = accumulate(min(queued_ms, most_ms) + own_ms for queued_ms in group.each_ms)
+    count = max(1, sum(spent_ms <= limit_ms for spent_ms in spent))
+    return group if count >= len(group.rows) else group.part(slice(count))

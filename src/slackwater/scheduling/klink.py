@@ -7,16 +7,16 @@ run a query is just as its sweeping watermark arrives, with all of its template 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slackwater.errors import DescriptionError
-from slackwater.scheduling.ahead import best_ahead, kept_bytes
-from slackwater.scheduling.fusing import waiting_pays
-from slackwater.scheduling.groups import Costs, Group, bounded, group_of, groups
+from slackwater.scheduling.ahead import ahead_of_time, nothing_to_read_until_ms
+from slackwater.scheduling.fusing import longest_wait_ms, waiting_pays
+from slackwater.scheduling.groups import Costs, Group, bounded, groups
 from slackwater.scheduling.memory import BOUND, MemoryMode, freeing_rate
 from slackwater.scheduling.slack import expected_wait_ms, overdue_slack_ms, slack_ms
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
@@ -58,29 +58,40 @@ class Klink:
 
     def decide(self, fleet: FleetSnapshot) -> Decision:
         """Serve what is due, least slack first; then read ahead, if that pays."""
-        costs = Costs.of(fleet)
+        costs = Costs(fleet)
         freeing = self._manages_memory(fleet, costs)
         steps: list[Group] = []
         wake_ms: float | None = None
-        due = fleet.ready & fleet.due
-        if due.any():
+        due = np.flatnonzero(fleet.ready & fleet.due).tolist()
+        if due:
             steps, wake_ms = self._serve(fleet, self._by_urgency(fleet, due, costs), costs)
         free = fleet.free_slots - len(steps)
-        if free > 0 and self.ahead and not freeing and wake_ms is None:
-            steps += self._read_ahead(fleet, free, steps, costs)
-        return Decision(tuple(group.choice(fleet) for group in steps), wake_ms)
+        quiet_until_ms = fleet.now_ms
+        if self.ahead and not freeing and wake_ms is None:
+            quiet_until_ms = nothing_to_read_until_ms(fleet)
+            if free > 0 and quiet_until_ms <= fleet.now_ms:
+                steps += self._read_ahead(fleet, free, steps, costs)
+        chosen = tuple(group.choice(fleet) for group in steps)
+        return Decision(chosen, wake_ms, quiet_until_ms)
 
-    def _by_urgency(
-        self, fleet: FleetSnapshot, due: NDArray[np.bool_], costs: Costs
-    ) -> list[Group]:
-        """List the groups that are due: by least slack, or by what closing them frees."""
-        alone_ms = costs.alone_ms
-        overdue = overdue_slack_ms(fleet.sweep_ms, alone_ms, fleet.now_ms)
-        slack = np.maximum(overdue, -_HOPELESS_BUDGETS * fleet.budget_ms)
-        key = -freeing_rate(fleet, alone_ms) if self._memory.on else slack
-        found = groups(fleet, due, key, costs, singles=fleet.free_slots)
-        listed = [bounded(fleet, group, costs) for group in found]
-        return sorted(listed, key=lambda group: _urgency(fleet, group, key, slack))
+    def _by_urgency(self, fleet: FleetSnapshot, due: Sequence[int], costs: Costs) -> list[Group]:
+        """List the groups that are due: by least slack, or by what closing them frees.
+
+        Among those alike, who was served longest ago comes first.
+        """
+        least_ms = -_HOPELESS_BUDGETS * fleet.budget_ms
+        sweep_ms, last_step, query = fleet.sweep_ms, fleet.last_step, fleet.query
+        ranked = []
+        for row in due:
+            cost, queued_ms = costs.of(row), costs.queued_ms(row)
+            alone_ms = cost.started_ms() + queued_ms + cost.close_ms
+            slack = max(overdue_slack_ms(sweep_ms.item(row), alone_ms, fleet.now_ms), least_ms)
+            key = -freeing_rate(fleet, row, alone_ms) if self._memory.on else slack
+            ranked.append((key, slack, last_step.item(row), query.item(row), row, queued_ms))
+        ranked.sort()
+        rows, each_ms = [it[4] for it in ranked], [it[5] for it in ranked]
+        found = groups(fleet, rows, each_ms, singles=fleet.free_slots)
+        return [bounded(fleet, group) for group in found]
 
     def _manages_memory(self, fleet: FleetSnapshot, costs: Costs) -> bool:
         """Tell whether memory comes first now."""
@@ -92,7 +103,7 @@ class Klink:
         slack = slack_ms(
             fleet.sweep_ms[waiting],
             fleet.sweep_deviation_ms[waiting],
-            costs.alone_ms[waiting],
+            costs.all_alone_ms[waiting],
             fleet.now_ms,
         )
         self._memory = self._memory.after(
@@ -117,7 +128,7 @@ class Klink:
             if until_ms is not None:
                 wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
             elif place == len(due) - 1 and free > 1:
-                steps += _dealt(group, free, costs)
+                steps += _dealt(group, free)
             else:
                 steps.append(group)
         return steps, wake_ms
@@ -127,52 +138,43 @@ class Klink:
         """Return until when a group should wait for its next member; None: not at all."""
         if free > 1 or not fleet.templates[group.template].fusable:
             return None
-        near = np.flatnonzero(fleet.ready & ~fleet.due & (fleet.template == group.template))
-        near = near[np.isfinite(fleet.sweep_ms[near])]
+        waited_ms = fleet.now_ms - min(fleet.sweep_ms.item(row) for row in group.rows)
+        slot_free_ms = _slot_free_ms(fleet, group.duration_ms)
+        due = len(group.rows)
+        # A newcomer that does not come must not be waited for again and again: no longer in all
+        # than another step would cost.
+        most_ms = min(
+            longest_wait_ms(due=due, slot_free_ms=slot_free_ms, utilisation=fleet.utilisation),
+            group.cost.fixed_ms - waited_ms,
+        )
+        if most_ms <= 0:
+            return None
+        # Nobody can be expected before the mean of all expectations: that leaves few to look at.
+        soon = np.flatnonzero(fleet.sweep_ms <= fleet.now_ms + most_ms)
+        near = soon[(fleet.ready & ~fleet.due & (fleet.template == group.template))[soon]]
         if near.size == 0:
             return None
         waits = expected_wait_ms(fleet.sweep_ms[near], fleet.sweep_deviation_ms[near], fleet.now_ms)
-        first = int(np.argmin(waits))
+        first = int(waits.argmin())
+        next_ms = waits.item(first)
         pays = waiting_pays(
-            due=group.rows.size,
-            next_ms=float(waits[first]),
-            next_queued_ms=float(costs.queued_ms[near[first]]),
-            slot_free_ms=_slot_free_ms(fleet, group.duration_ms),
+            due=due,
+            next_ms=next_ms,
+            next_queued_ms=costs.queued_ms(near.item(first)),
+            slot_free_ms=slot_free_ms,
             utilisation=fleet.utilisation,
         )
-        waited_ms = fleet.now_ms - float(fleet.sweep_ms[group.rows].min())
-        if not pays or waited_ms + waits[first] > group.fixed_ms:
-            return None  # a newcomer that does not come must not be waited for again and again
-        return fleet.now_ms + max(float(waits[first]), 1.0)
+        return fleet.now_ms + max(next_ms, 1.0) if pays and next_ms <= most_ms else None
 
     def _read_ahead(
         self, fleet: FleetSnapshot, free: int, steps: Sequence[Group], costs: Costs
     ) -> list[Group]:
         """Fill idle slots with reading ahead, as long as that pays."""
-        taken = np.zeros(fleet.query.size, dtype=np.bool_)
-        for group in steps:
-            taken[group.rows] = True
-        found: list[Group] = []
-        room_bytes = np.inf
+        taken = [row for group in steps for row in group.rows]
+        room_bytes = math.inf
         if self.memory_bound is not None:
             room_bytes = self.memory_bound * fleet.memory.budget_bytes - fleet.memory.used_bytes
-        while len(found) < free:
-            best = best_ahead(fleet, free - len(found), taken, costs, room_bytes=room_bytes)
-            if best is None:
-                break
-            found.append(best)
-            room_bytes -= kept_bytes(fleet, best)
-            taken[best.rows] = True
-        return found
-
-
-def _urgency(
-    fleet: FleetSnapshot, group: Group, key: np.ndarray, slack: np.ndarray
-) -> tuple[float, float, int, int]:
-    """Order groups by their most urgent member, and members alike by who was served longest ago."""
-    rows = group.rows
-    first = rows[np.lexsort((fleet.query[rows], fleet.last_step[rows], slack[rows], key[rows]))[0]]
-    return float(key[first]), float(slack[first]), int(fleet.last_step[first]), int(first)
+        return ahead_of_time(fleet, free, taken, costs, room_bytes=room_bytes)
 
 
 def _slot_free_ms(fleet: FleetSnapshot, step_ms: float) -> float:
@@ -181,11 +183,12 @@ def _slot_free_ms(fleet: FleetSnapshot, step_ms: float) -> float:
     return max(min(ends) - fleet.now_ms, 0.0)
 
 
-def _dealt(group: Group, slots: int, costs: Costs) -> list[Group]:
-    """Deal a group's members to several steps where their events outweigh another fixed cost."""
-    worthwhile = int(group.queued_ms // max(group.fixed_ms, 1.0)) + 1
-    count = max(1, min(slots, worthwhile, group.rows.size))
-    return [group_of(group.template, group.rows[start::count], costs) for start in range(count)]
+def _dealt(group: Group, slots: int) -> list[Group]:
+    """Deal a group's members to several steps where they outweigh another fixed cost."""
+    own_ms = group.queued_ms + group.cost.per_query_ms * len(group.rows)
+    worthwhile = int(own_ms // max(group.cost.fixed_ms, 1.0)) + 1
+    count = max(1, min(slots, worthwhile, len(group.rows)))
+    return [group.part(slice(start, None, count)) for start in range(count)]
 
 
 def klink(memory_bound: float = BOUND) -> Klink:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from slackwater.scheduling.snapshot import FleetSnapshot
 
 BOUND = 0.8
@@ -50,12 +47,12 @@ class MemoryMode:
         return MemoryMode()
 
 
-def freeing_rate(fleet: FleetSnapshot, cost_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes that closing each due query's window frees per millisecond.
+def freeing_rate(fleet: FleetSnapshot, row: int, cost_ms: float) -> float:
+    """Return the bytes that closing a due query's window frees per millisecond.
 
     Counted is what can be done within one budget, as in the paper's cycle: a longer step frees its
     state only in part by then.
     """
-    frees = np.where(fleet.due, fleet.freed_bytes, 0).astype(np.float64)
-    in_cycle = np.minimum(1.0, fleet.budget_ms / np.maximum(cost_ms, 1e-9))
-    return frees * in_cycle / np.maximum(cost_ms, 1e-9)
+    cost_ms = max(cost_ms, 1e-9)
+    in_cycle = min(1.0, fleet.budget_ms / cost_ms)
+    return fleet.freed_bytes.item(row) * in_cycle / cost_ms

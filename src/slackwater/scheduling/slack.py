@@ -59,6 +59,6 @@ def slack_ms(sweep_ms: Floats, deviation_ms: Floats, cost_ms: Floats, now_ms: fl
     return expected_wait_ms(sweep_ms, deviation_ms, now_ms) - cost_ms
 
 
-def overdue_slack_ms(sweep_ms: Floats, cost_ms: Floats, now_ms: float) -> Floats:
-    """Return the slack of queries whose watermark has come: they are overdue since then."""
+def overdue_slack_ms(sweep_ms: float, cost_ms: float, now_ms: float) -> float:
+    """Return the slack of a query whose watermark has come: it is overdue since then."""
     return sweep_ms - now_ms - cost_ms

@@ -87,10 +87,15 @@ class StepChoice:
 
 @dataclass(frozen=True)
 class Decision:
-    """Say what to run now, and when to ask again at the latest (None: when something happens)."""
+    """Say what to run now, and when to ask again at the latest (None: when something happens).
+
+    Before `quiet_until_ms`, only a window that becomes due is worth asking about: that input
+    arrives, or a step ends, changes nothing.
+    """
 
     steps: tuple[StepChoice, ...] = ()
     wake_ms: float | None = None
+    quiet_until_ms: float = -math.inf
 
 
 class Policy(Protocol):

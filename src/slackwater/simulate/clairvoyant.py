@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.scheduling.groups import Costs, Group, bounded, group_of, groups
+from slackwater.scheduling.groups import Costs, Group, bounded, groups
 from slackwater.scheduling.klink import Klink
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.simulate.model import Scenario
@@ -92,20 +92,21 @@ def _alternatives(fleet: FleetSnapshot) -> Iterator[Decision]:
     """List what could be done now: one step, or to wait until something happens."""
     yield Klink().decide(fleet)
     yield Decision()
-    costs = Costs.of(fleet)
-    among = fleet.ready & fleet.due
-    for group in list(groups(fleet, among, fleet.sweep_ms, costs, singles=_TRIED))[:_TRIED]:
-        yield _one(fleet, bounded(fleet, group, costs))
-        if group.rows.size > 1:
-            yield _one(fleet, group_of(group.template, group.rows[:1], costs))
-    idle = fleet.ready & ~fleet.due & (fleet.queued > 0)
-    ahead = sorted(
-        groups(fleet, idle, fleet.sweep_ms, costs, singles=_TRIED),
-        key=lambda group: float(fleet.sweep_ms[group.rows].min()),
-    )
-    for group in ahead[:_TRIED]:
-        for count in {1, group.rows.size}:
-            yield _one(fleet, group_of(group.template, group.rows[:count], costs))
+    for group in _by_sweep(fleet, fleet.ready & fleet.due)[:_TRIED]:
+        yield _one(fleet, bounded(fleet, group))
+        if len(group.rows) > 1:
+            yield _one(fleet, group.part(slice(1)))
+    for group in _by_sweep(fleet, fleet.ready & ~fleet.due & (fleet.queued > 0))[:_TRIED]:
+        for count in {1, len(group.rows)}:
+            yield _one(fleet, group.part(slice(count)))
+
+
+def _by_sweep(fleet: FleetSnapshot, among: np.ndarray) -> list[Group]:
+    """List groups, and their members, in the order in which their watermarks come."""
+    rows = np.flatnonzero(among)
+    rows = rows[np.argsort(fleet.sweep_ms[rows], kind="stable")]
+    each_ms = Costs(fleet).all_queued_ms[rows]
+    return groups(fleet, rows.tolist(), each_ms.tolist(), singles=_TRIED)
 
 
 def _one(fleet: FleetSnapshot, group: Group) -> Decision:

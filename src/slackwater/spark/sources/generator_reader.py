@@ -157,12 +157,15 @@ class GeneratorReader(LateBoundReader):
         asked, counted = tuple(readers), GeneratorReader._counted
         if not asked:
             return np.zeros(0, dtype=np.int64)
-        if counted is None or counted[0] != asked:
+        if counted is None or (counted[0] is not asked and counted[0] != asked):
             sizes = [len(reader._streams) for reader in asked]
             begins = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp)
             counter = ArrivalCounter([s for reader in asked for s in reader._streams])
             counted = GeneratorReader._counted = (asked, begins, counter)
-        totals: NDArray[np.int64] = np.add.reduceat(counted[2].arrived(now_ms), counted[1])
+        arrived, begins = counted[2].arrived(now_ms), counted[1]
+        if len(begins) == len(arrived):  # one partition each
+            return arrived
+        totals: NDArray[np.int64] = np.add.reduceat(arrived, begins)
         return totals
 
     def available_one(self, now_ms: float) -> int:
