@@ -13,7 +13,7 @@ from slackwater.app.aggregates import (
 )
 from slackwater.app.stream import App
 from slackwater.app.watermarks import bounded, from_source, punctuated
-from slackwater.app.windows import sliding, tumbling
+from slackwater.app.windows import counted, sessions, sliding, tumbling
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.baselines import (
@@ -47,6 +47,7 @@ __all__ = [
     "callback",
     "console",
     "count",
+    "counted",
     "deadline",
     "default",
     "fcfs",
@@ -67,6 +68,7 @@ __all__ = [
     "read_stream",
     "round_robin",
     "session",
+    "sessions",
     "sliding",
     "stddev",
     "streambox",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slackwater.app.aggregates import Aggregate
+from slackwater.app.aggregates import Aggregate, ApproxDistinct, ApproxQuantile
 from slackwater.app.nodes import HOWS
-from slackwater.app.windows import Windows
+from slackwater.app.windows import KeyedWindows, Windows
 from slackwater.errors import DescriptionError
 
 RESERVED_NAMES = frozenset({"query", "window_start", "window_end", "pane", "timing", "accuracy"})
 SYSTEM_PREFIX = "_sw_"
+JOIN_INSTEAD = (
+    "put the streams together with union(...) before the window, or join in tumbling(...) windows"
+)
 
 
 def key_names(by: str | Sequence[str], place: str) -> tuple[str, ...]:
@@ -38,8 +41,16 @@ def check_windows(windows: Windows) -> None:
     """Refuse what is not a description of windows."""
     if not isinstance(windows, Windows):
         raise DescriptionError(
-            f"window({windows!r}): give tumbling(...) or sliding(...), "
-            "such as window(tumbling('3 seconds'))"
+            f"window({windows!r}): give tumbling(...), sliding(...), sessions(...) or "
+            "counted(...), such as window(tumbling('3 seconds'))"
+        )
+
+
+def check_common(windows: Windows, what: str, remedy: str) -> None:
+    """Refuse windows that each key has for itself where windows must be the same for all."""
+    if isinstance(windows, KeyedWindows):
+        raise DescriptionError(
+            f"{what}: windows of {windows.text} differ from key to key; {remedy}"
         )
 
 
@@ -54,6 +65,17 @@ def check_aggregates(aggregates: Mapping[str, Aggregate], by: Sequence[str]) -> 
                 "variance, stddev, approx_distinct, approx_quantile; for all else use apply"
             )
     check_names((*by, *aggregates), "aggregate")
+
+
+def check_no_sketches(aggregates: Mapping[str, Aggregate], what: str) -> None:
+    """Refuse sketches where each event is kept as it is, and merged in the driver."""
+    for name, aggregate in aggregates.items():
+        if isinstance(aggregate, ApproxDistinct | ApproxQuantile):
+            raise DescriptionError(
+                f"aggregate({name}={aggregate.label}): {what} no sketches; use count, sum, mean, "
+                "min, max, variance or stddev, or take the sketch in the first stage's tumbling, "
+                "sliding or session windows"
+            )
 
 
 def check_join(how: str, one: Windows, other: Windows) -> None:

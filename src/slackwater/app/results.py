@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slackwater.app.aggregates import Aggregate, ApproxDistinct, ApproxQuantile
+from slackwater.app.aggregates import Aggregate
 from slackwater.app.checks import (
+    JOIN_INSTEAD,
     check_aggregates,
+    check_common,
     check_join,
     check_names,
+    check_no_sketches,
     check_windows,
     key_names,
 )
@@ -92,6 +95,9 @@ class Result:
         A late pane replaces the rows that the panes before it gave.
         """
         check_windows(windows)
+        remedy = "chain tumbling(...) and sliding(...) windows, or send {} to a sink and read that"
+        check_common(self._draft.windows, "window(...) over results", remedy.format("them"))
+        check_common(windows, "window(...) over results", remedy.format("the results"))
         return ResultWindows(self._app, self._draft, windows, key_names(by, "by"))
 
     def to(self, sink: Any, *, name: str = "output", lateness: Duration = "0 s") -> Output:
@@ -109,6 +115,7 @@ class Result:
 
     def _check_side(self, on: tuple[str, ...], windows: Windows, how: str) -> None:
         draft = self._draft
+        check_common(draft.windows, "join(...)", JOIN_INSTEAD)
         if draft.stages:
             raise DescriptionError(
                 "join: a side is windowed twice; join the first windows' results, then window those"
@@ -141,13 +148,7 @@ class ResultWindows:
     def aggregate(self, **aggregates: Aggregate) -> Result:
         """Compute named aggregates of the emitted rows per window and group."""
         check_aggregates(aggregates, self._by)
-        for name, aggregate in aggregates.items():
-            if isinstance(aggregate, ApproxDistinct | ApproxQuantile):
-                raise DescriptionError(
-                    f"aggregate({name}={aggregate.label}): a further stage has no sketches; use "
-                    "count, sum, mean, min, max, variance or stddev, or take the sketch in the "
-                    "first stage"
-                )
+        check_no_sketches(aggregates, "a further stage has")
         stage = Stage(self._windows, self._by, aggregates)
         return Result(self._app, replace(self._draft, stages=(*self._draft.stages, stage)))
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.checks import check_aggregates, check_join, check_windows, key_names
+from slackwater.app.checks import (
+    JOIN_INSTEAD,
+    check_aggregates,
+    check_common,
+    check_join,
+    check_no_sketches,
+    check_windows,
+    key_names,
+)
 from slackwater.app.nodes import (
     FrameFunction,
     Node,
@@ -17,7 +25,7 @@ from slackwater.app.nodes import (
 )
 from slackwater.app.outputs import Output
 from slackwater.app.results import Result
-from slackwater.app.windows import Windows
+from slackwater.app.windows import CountWindows, Windows
 from slackwater.errors import DescriptionError
 
 
@@ -115,6 +123,11 @@ class WindowedStream:
 
     def apply(self, function: FrameFunction) -> Result:
         """Compute any DataFrame -> DataFrame function over one window's rows, as a batch would."""
+        check_common(
+            self._windows,
+            "apply(...)",
+            "use aggregate(...), or apply(...) over tumbling(...) or sliding(...) windows",
+        )
         if self._by:
             raise DescriptionError(
                 f"window(by={list(self._by)}).apply(...): apply gets the whole window; "
@@ -184,6 +197,7 @@ def _join_rows(
             "window(by=...).join(...): rows are joined before they are grouped; leave out `by` "
             "and give it to aggregate(by=...)"
         )
+    check_common(left._windows, "join(...)", JOIN_INSTEAD)
     check_join(how, left._windows, other._windows)
     return JoinedRows(left, SidesNode((*sides, other._node), on, (*hows, how)))
 
@@ -192,6 +206,8 @@ def _aggregated(
     app: App, node: Node, windows: Windows, by: tuple[str, ...], aggregates: dict[str, Aggregate]
 ) -> Result:
     check_aggregates(aggregates, by)
+    if isinstance(windows, CountWindows):
+        check_no_sketches(aggregates, f"windows of {windows.text} have")
     return Result(app, Output(app.name, "", node, windows, by, aggregates, None, None, 0))
 
 

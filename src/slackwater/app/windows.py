@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slackwater.app.durations import Duration, to_ms
+from slackwater.app.durations import Duration, show_ms, to_ms
 from slackwater.errors import DescriptionError
 from slackwater.progress.grid import WindowGrid, spread_stride
 
 SPREAD: Final = "spread"
+_COUNTED_CELL_MS = 1_000
+_MOST_PATIENCE_MS = 1_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,61 @@ class Windows:
         stride = spread_stride(self.slide_ms)
         return f"({self.offset_ms}L + pmod({query_sql} * {stride}L, {self.slide_ms}L))"
 
+    @property
+    def text(self) -> str:
+        """Write the windows the way people read them."""
+        if self.size_ms == self.slide_ms:
+            return f"tumbling {show_ms(self.size_ms)}"
+        return f"sliding {show_ms(self.size_ms)} by {show_ms(self.slide_ms)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedWindows(Windows):
+    """Describe windows that each key has for itself, made by its own events.
+
+    `gap_ms` is how long a key may pause before it begins anew. What is too late is decided by
+    *cells*, the windows of the description that this one extends.
+    """
+
+    gap_ms: int
+
+    @property
+    def patience_ms(self) -> int:
+        """Return how long an ended window may wait for others that end soon after it."""
+        return min(max(1, self.gap_ms // 20), _MOST_PATIENCE_MS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionWindows(KeyedWindows):
+    """Describe sessions: events of a key, none more than `gap_ms` after the one before.
+
+    Events of one cell are always in one session, because a cell is as long as the gap.
+    """
+
+    @property
+    def text(self) -> str:
+        """Write the windows the way people read them."""
+        return f"sessions {show_ms(self.gap_ms)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountWindows(KeyedWindows):
+    """Describe windows of `events` events of a key each, a new one every `every` events."""
+
+    events: int
+    every: int
+
+    @property
+    def patience_ms(self) -> int:
+        """Return how long a full window may wait for others that are full soon after it."""
+        return 200
+
+    @property
+    def text(self) -> str:
+        """Write the windows the way people read them."""
+        slide = "" if self.every == self.events else f" every {self.every:,}"
+        return f"{self.events:,} events{slide}"
+
 
 def tumbling(size: Duration, offset: Duration | Literal["spread"] = "0 s") -> Windows:
     """Cut time into windows of `size`, one after the other.
@@ -74,3 +131,38 @@ def sliding(
             f"{offset_ms % slide_ms} ms places the same windows"
         )
     return Windows(size_ms, slide_ms, offset_ms)
+
+
+def sessions(gap: Duration) -> SessionWindows:
+    """Put the events of a key together until none comes for longer than `gap`.
+
+    >>> sessions("30 minutes").text
+    'sessions 1800 s'
+    """
+    gap_ms = to_ms(gap, "gap")
+    return SessionWindows(size_ms=gap_ms, slide_ms=gap_ms, gap_ms=gap_ms)
+
+
+def counted(events: int, slide: int | None = None, *, pause: Duration = "1 hour") -> CountWindows:
+    """Put every `events` events of a key together, in the order of their time.
+
+    A new window begins every `slide` events (default: when one is full). A key without events for
+    longer than `pause` begins anew: what it has by then is emitted, as a shorter window.
+
+    >>> counted(100, slide=10).text
+    '100 events every 10'
+    """
+    every = events if slide is None else slide
+    for field, value in (("events", events), ("slide", every)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise DescriptionError(f"counted({field}={value!r}): give a whole number, at least 1")
+    if every > events:
+        raise DescriptionError(
+            f"counted({events}, slide={every}): events between two windows would be in none; "
+            "give a slide that is at most the number of events"
+        )
+    pause_ms = to_ms(pause, "pause")
+    cell_ms = min(pause_ms, _COUNTED_CELL_MS)
+    return CountWindows(
+        size_ms=cell_ms, slide_ms=cell_ms, gap_ms=pause_ms, events=events, every=every
+    )

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import psutil
 
-from slackwater.app.windows import Windows
+from slackwater.app.windows import KeyedWindows
 from slackwater.errors import JournalError
 from slackwater.progress.grid import WindowGrid
+from slackwater.runtime.fingerprint import windows_of
 from slackwater.runtime.journal import Journal
+from slackwater.runtime.keyed_state import held_windows
 from slackwater.runtime.ledger import LedgerContent, read_content
 from slackwater.runtime.state import Counters, QueryState, SliceState
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
@@ -53,6 +55,7 @@ class QueryStatus:
 
     name: str
     number: int
+    windows: str
     size_ms: int
     slide_ms: int
     offset_ms: int
@@ -107,17 +110,23 @@ def read_journal(directory: Path) -> JournalReport:
 
 
 def _query_status(state: QueryState) -> QueryStatus:
-    grid = Windows(**state.fingerprint["windows"]).grid(state.number)
+    windows = windows_of(state.fingerprint)
+    grid = windows.grid(state.number)
     return QueryStatus(
         name=state.name,
         number=state.number,
+        windows=windows.text,
         size_ms=grid.size_ms,
         slide_ms=grid.slide_ms,
         offset_ms=grid.offset_ms,
         watermark_ms=state.watermark_ms,
         offsets=tuple(Offset(i, p, at) for (i, p), at in sorted(state.positions.items())),
-        open_windows=tuple(_open_windows(state, grid)),
-        state_rows=sum(map(_state_rows, state.slices.values())),
+        open_windows=tuple(
+            _keyed_windows(state, windows)
+            if isinstance(windows, KeyedWindows)
+            else _open_windows(state, grid)
+        ),
+        state_rows=sum(map(_state_rows, state.slices.values())) + state.keyed.rows_held,
         pending=tuple(
             PendingRange(index, piece.partition, piece.first, piece.until, piece.events)
             for index, piece in state.pending or ()
@@ -135,6 +144,12 @@ def _open_windows(state: QueryState, grid: WindowGrid) -> Iterator[OpenWindow]:
         end_ms = start_ms + grid.size_ms
         if panes or state.watermark_ms is None or end_ms > state.watermark_ms:
             yield OpenWindow(start_ms, end_ms, panes, sum(map(_state_rows, held)))
+
+
+def _keyed_windows(state: QueryState, windows: KeyedWindows) -> Iterator[OpenWindow]:
+    keys = list(state.fingerprint["keys"])
+    for start_ms, end_ms, panes, rows in held_windows(windows, state.keyed.rows, keys):
+        yield OpenWindow(start_ms, end_ms, panes, rows)
 
 
 def _state_rows(held: SliceState) -> int:

@@ -13,7 +13,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from slackwater.app.durations import show_ms
 from slackwater.cli.consoles import output, print_table
 from slackwater.cli.journal_report import JournalReport, QueryStatus, read_journal
 from slackwater.progress.times import END_OF_TIME_MS
@@ -68,7 +67,7 @@ def _places_table(queries: Sequence[QueryStatus]) -> Table:
     for query in queries:
         table.add_row(
             escape(query.name),
-            _windows_text(query),
+            query.windows,
             _moment_text(query.watermark_ms),
             f"{sum(piece.records for piece in query.pending):,}" if query.pending else "-",
             f"{len(query.open_windows):,}",
@@ -133,11 +132,6 @@ def _print_trouble(report: JournalReport) -> None:
         output.print()
     for line in lines:
         output.print(line, soft_wrap=True)
-
-
-def _windows_text(query: QueryStatus) -> str:
-    size, slide = show_ms(query.size_ms), show_ms(query.slide_ms)
-    return size if size == slide else f"{size} every {slide}"
 
 
 def _offsets_text(query: QueryStatus) -> str:

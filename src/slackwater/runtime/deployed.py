@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from slackwater.app.windows import KeyedWindows
 from slackwater.progress.grid import WindowGrid
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.forecasting import SweepWatch
+from slackwater.runtime.keyed_state import next_end_ms, unended
 from slackwater.runtime.state import QueryState
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
@@ -40,6 +41,9 @@ class DeployedQuery:
 
     def next_deadline_ms(self, watermark_ms: int) -> int:
         """Return when the next window ends: of the first stage, or of a later one with results."""
+        windows = self.template.output.windows
+        if isinstance(windows, KeyedWindows):
+            return next_end_ms(windows, self.state.keyed.rows, watermark_ms)
         deadline_ms = self.grid.next_end(watermark_ms)
         before = self.grid
         for index, shape in enumerate(self.template.pipeline.shapes[1:]):
@@ -79,9 +83,13 @@ class DeployedQuery:
         known = [arrival for arrival in arrivals if arrival is not None]
         return max(known) if len(known) == len(arrivals) else None
 
-
-def window_text(query: DeployedQuery, show: Callable[[int], str]) -> str:
-    """Write a query's windows the way people read them."""
-    if query.grid.size_ms == query.grid.slide_ms:
-        return f"tumbling {show(query.grid.size_ms)}"
-    return f"sliding {show(query.grid.size_ms)} by {show(query.grid.slide_ms)}"
+    def open_windows(self) -> int:
+        """Count the windows that hold something and have not ended."""
+        watermark_ms, windows = self.state.watermark_ms, self.template.output.windows
+        if isinstance(windows, KeyedWindows):
+            return unended(windows, self.state.keyed.rows, self.template.output.by)
+        slices = list(self.state.slices)  # at once: steps go on meanwhile
+        starts = {start for slice_ms in slices for start in self.grid.windows_of(slice_ms)}
+        if watermark_ms is None:
+            return len(starts)
+        return sum(start_ms + self.grid.size_ms > watermark_ms for start_ms in starts)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from slackwater.app.watermarks import BoundedLateness, Punctuated
+from slackwater.app.windows import KeyedWindows
 from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.times import END_OF_TIME_MS
@@ -19,12 +20,13 @@ from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.emitting import Emission, Limits, PaneEmitter, Watch
+from slackwater.runtime.keyed import KeyedQuery, split_by_lateness, take_in
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
-from slackwater.runtime.panes import ClosingWindow
+from slackwater.runtime.panes import ClosingWindow, PaneRows
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
-from slackwater.runtime.state import Block, Counters, QueryChange, SliceState
+from slackwater.runtime.state import Block, Counters, KeyedChange, QueryChange, SliceState
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
@@ -41,6 +43,14 @@ class _Advance:
     windows: tuple[ClosingWindow, ...]
     duty: DeadLetterDuty | None
     newest_arrival_ms: float | None
+
+
+@dataclass(frozen=True)
+class _Advanced:
+    """Hold what a step means for all its queries; `panes` where they are computed already."""
+
+    queries: list[_Advance]
+    panes: PaneRows | None = None
 
 
 class StepExecutor:
@@ -78,8 +88,7 @@ class StepExecutor:
             outcome = self._runner.run(step.template, pieces, slot, parallelism=step.parallelism)
             job = outcome.times
         watch.lap_ms()
-        advances = self._advance(step, outcome)
-        advances, emission = self._emit(step.template, advances, slot, watch)
+        advances, emission = self._emit(step.template, self._advance(step, outcome), slot, watch)
         windows = (window for advance in advances for window in advance.windows)
         rows = dict(zip(windows, emission.counts, strict=True))
         changes = [_with_rows_out(advance, rows) for advance in advances]
@@ -114,8 +123,25 @@ class StepExecutor:
             committed_ms=committed_ms,
         )
 
-    def _advance(self, step: PlannedStep, outcome: StepOutcome | None) -> list[_Advance]:
-        rows = rows_by_slice(outcome.rows if outcome is not None else None)
+    def _advance(self, step: PlannedStep, outcome: StepOutcome | None) -> _Advanced:
+        arrived = outcome.rows if outcome is not None else None
+        if not isinstance(step.template.output.windows, KeyedWindows):
+            return _Advanced(self._advance_queries(step, outcome, arrived))
+        # Only what is too late goes by cells; windows are made of all the rest together.
+        fresh, too_late = split_by_lateness(arrived, step.queries)
+        advances = self._advance_queries(step, outcome, too_late)
+        times = [
+            KeyedQuery(a.query, a.change.watermarks.current_ms, a.change.windows_gone_until_ms)
+            for a in advances
+        ]
+        keyed = take_in(step.template, fresh, times)
+        each = zip(advances, keyed.changes, keyed.windows, strict=True)
+        return _Advanced([_with_keyed(*parts) for parts in each], keyed.panes)
+
+    def _advance_queries(
+        self, step: PlannedStep, outcome: StepOutcome | None, arrived: pa.Table | None
+    ) -> list[_Advance]:
+        rows = rows_by_slice(arrived)
         statistics: dict[tuple[int, int, int], PartitionStatistics] = {}
         for seen in outcome.statistics if outcome is not None else ():
             statistics[seen.query, seen.input, seen.partition] = seen
@@ -218,10 +244,16 @@ class StepExecutor:
         return added, blocks
 
     def _emit(
-        self, template: Template, advances: list[_Advance], slot: int, watch: Watch
+        self, template: Template, advanced: _Advanced, slot: int, watch: Watch
     ) -> tuple[list[_Advance], Emission]:
         """Emit what has fired: of a chain of windows, that of the last stage."""
+        advances = advanced.queries
         windows = [window for advance in advances for window in advance.windows]
+        if isinstance(template.output.windows, KeyedWindows):
+            merge_ms = watch.lap_ms()
+            if advanced.panes is not None:
+                self._emitter.write(template, advanced.panes, slot)
+            return advances, Emission([1] * len(windows), merge_ms, watch.lap_ms())
         if not template.output.stages:
             return advances, self._emitter.emit(template, windows, slot, watch)
         panes = self._emitter.compute(template, windows) if windows else None
@@ -237,6 +269,16 @@ class StepExecutor:
             return advances, Emission([0] * fired, merge_ms, 0.0)
         self._emitter.write(template, panes, slot)
         return advances, Emission(panes.counts(fired), merge_ms, watch.lap_ms())
+
+
+def _with_keyed(
+    advance: _Advance, change: KeyedChange, windows: tuple[ClosingWindow, ...]
+) -> _Advance:
+    """Add what a step changes in windows that each key has for itself."""
+    counted = replace(advance.change.counted, panes=len(windows))
+    return replace(
+        advance, change=replace(advance.change, counted=counted, keyed=change), windows=windows
+    )
 
 
 def _at_end(advance: _Advance, chained: ChainedQuery) -> _Advance:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.outputs import Output
-from slackwater.app.windows import Windows
+from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows, Windows
 from slackwater.errors import IncompatibleQueryError
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sources.base import SourceReader
@@ -55,12 +56,15 @@ def fingerprint(
 
 
 def _windows(windows: Windows) -> dict[str, Any]:
-    return {
-        "size_ms": windows.size_ms,
-        "slide_ms": windows.slide_ms,
-        "offset_ms": windows.offset_ms,
-        "spread": windows.spread,
-    }
+    kind = {"kind": type(windows).__name__} if isinstance(windows, KeyedWindows) else {}
+    return kind | asdict(windows)
+
+
+def windows_of(journaled: dict[str, Any]) -> Windows:
+    """Read a query's windows from its fingerprint."""
+    cells = dict(journaled["windows"])
+    kinds = {kind.__name__: kind for kind in (Windows, SessionWindows, CountWindows)}
+    return kinds[cells.pop("kind", Windows.__name__)](**cells)
 
 
 def _aggregates(aggregates: Mapping[str, Aggregate]) -> dict[str, str]:

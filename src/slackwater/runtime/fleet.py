@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slackwater.app.watermarks import BoundedLateness
+from slackwater.app.windows import KeyedWindows
 from slackwater.progress.coverage import Coverage
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.columns import Columns
 from slackwater.runtime.deployed import DeployedQuery
+from slackwater.runtime.keyed_state import settled_bytes
 from slackwater.runtime.reports import InputReport, StepReport
 from slackwater.scheduling.costs import CostLearner
 from slackwater.scheduling.snapshot import (
@@ -213,6 +215,10 @@ class Fleet:
             held += size
             if query.grid.last_window_of(start_ms) <= gone_ms:
                 freed += size
+        rows, windows = query.state.keyed.rows, query.template.output.windows
+        if rows is not None and isinstance(windows, KeyedWindows):
+            held += rows.nbytes
+            freed += settled_bytes(windows, rows, query.lateness_ms, deadline_ms)
         for stage in query.state.stages:
             held += sum(rows.nbytes for rows in list(stage.sources.values()) if rows is not None)
         self._columns.state_bytes[query.row] = held

@@ -93,6 +93,11 @@ def merge(
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
+def group_numbers(table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of each row's group of equal keys."""
+    return _group(table, keys).ids
+
+
 def finish(table: pa.Table, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> pa.Table:
     """Make results from merged partials: the keys, then one column for each aggregate."""
     results = [_finish(aggregate, name, table) for name, aggregate in aggregates.items()]

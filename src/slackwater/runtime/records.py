@@ -13,6 +13,8 @@ from slackwater.progress.watermarks import PartitionId, Watermarks
 from slackwater.runtime.state import (
     Block,
     Counters,
+    KeyedChange,
+    KeyedState,
     PlannedRange,
     QueryChange,
     QueryState,
@@ -24,6 +26,7 @@ from slackwater.spark.frames import SLICE
 from slackwater.spark.sources.base import QUERY, Range
 
 Json = dict[str, Any]
+KEYED = -1  # the "stage" of windows that each key has for itself: all their rows stand at 0
 # State rows by stage (0: of the first windows, by slice; then by window of the stage before).
 StageRows = Mapping[int, Mapping[int, pa.Table]]
 
@@ -90,6 +93,11 @@ def change_to_json(change: QueryChange) -> Json:
             ]
             for stage in change.stages
         ],
+        **(
+            {}
+            if change.keyed is None
+            else {"keyed": [change.keyed.emissions, list(change.keyed.gone)]}
+        ),
     }
 
 
@@ -114,7 +122,15 @@ def change_from_json(cells: Json, rows: StageRows) -> QueryChange:
             )
             for number, (fired, until_ms, gone, replaced) in enumerate(cells["stages"], start=1)
         ),
+        keyed=_keyed_from_json(cells.get("keyed"), rows),
     )
+
+
+def _keyed_from_json(cells: Sequence[Any] | None, rows: StageRows) -> KeyedChange | None:
+    if cells is None:
+        return None
+    emissions, gone = cells
+    return KeyedChange(emissions, tuple(gone), rows.get(KEYED, {}).get(0))
 
 
 def query_to_json(state: QueryState) -> Json:
@@ -140,6 +156,7 @@ def query_to_json(state: QueryState) -> Json:
             [list(stage.panes.items()), stage.gone_until_ms, list(stage.sources)]
             for stage in state.stages
         ],
+        "emissions": state.keyed.emissions,
     }
 
 
@@ -164,6 +181,7 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
             )
             for number, (panes, until_ms, sources) in enumerate(cells["stages"], start=1)
         ),
+        keyed=KeyedState(cells.get("emissions", 0), rows.get(KEYED, {}).get(0)),
     )
     if cells["pending"] is not None:
         state.pending = tuple(map(range_from_json, cells["pending"]))
@@ -179,6 +197,8 @@ def change_rows(change: QueryChange) -> Iterator[StoredRows]:
     """List the rows that a change keeps in the driver."""
     for start, table in change.added.items():
         yield StoredRows(0, change.query, start, table)
+    if change.keyed is not None and change.keyed.added is not None:
+        yield StoredRows(KEYED, change.query, 0, change.keyed.added)
     for number, stage in enumerate(change.stages, start=1):
         for start, rows in stage.replaced.items():
             if rows is not None:
@@ -190,6 +210,8 @@ def query_rows(state: QueryState) -> Iterator[StoredRows]:
     for start, held in state.slices.items():
         for chunk in held.chunks:
             yield StoredRows(0, state.number, start, chunk)
+    if state.keyed.rows is not None:
+        yield StoredRows(KEYED, state.number, 0, state.keyed.rows)
     for number, stage in enumerate(state.stages, start=1):
         for start, rows in stage.sources.items():
             if rows is not None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pyspark.sql import SparkSession
 
-from slackwater.app.durations import Duration, show_ms, to_ms
+from slackwater.app.durations import Duration, to_ms
 from slackwater.app.nodes import leaves
 from slackwater.app.outputs import Output
 from slackwater.app.sizes import to_bytes
@@ -24,7 +24,7 @@ from slackwater.progress.coverage import Coverage
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
-from slackwater.runtime.deployed import DeployedQuery, window_text
+from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.emitting import Limits
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fingerprint import fingerprint, require_same
@@ -341,19 +341,14 @@ class Runtime:
 
     def _report(self, query: DeployedQuery, queued: int) -> QueryReport:
         state = query.state
-        slices = list(state.slices)  # at once: steps go on meanwhile
-        windows = {window for start in slices for window in query.grid.windows_of(start)}
         watermark_ms = state.watermark_ms
-        unclosed = [
-            w for w in windows if watermark_ms is None or w + query.grid.size_ms > watermark_ms
-        ]
         return QueryReport(
             name=state.name,
-            window=window_text(query, show_ms),
+            window=query.template.output.windows.text,
             watermark_ms=watermark_ms,
             deadline_ms=None if watermark_ms is None else query.next_deadline_ms(watermark_ms),
             queued=queued,
-            open_windows=len(unclosed),
+            open_windows=query.open_windows(),
             state_rows=state.rows_held,
             records=state.counters.records,
             rejected=state.counters.rejected,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from slackwater.progress.watermarks import PartitionId, Watermarks
@@ -75,6 +76,39 @@ class StageChange:
 
 
 @dataclass(frozen=True)
+class KeyedChange:
+    """Say what one committed step changes in windows that each key has for itself."""
+
+    emissions: int  # of the query so far
+    gone: tuple[int, ...] = ()  # places of held rows that are not needed as they are any more
+    added: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class KeyedState:
+    """Hold the rows of windows that each key has for itself: those not settled yet."""
+
+    emissions: int = 0  # each step that shows something is one; it numbers the panes
+    rows: pa.Table | None = None
+
+    @property
+    def rows_held(self) -> int:
+        """Count the rows in the driver."""
+        return 0 if self.rows is None else int(self.rows.num_rows)
+
+    def after(self, change: KeyedChange) -> KeyedState:
+        """Return the state that a committed step leaves."""
+        rows = self.rows
+        if rows is not None and change.gone:
+            kept = np.ones(rows.num_rows, dtype=np.bool_)
+            kept[list(change.gone)] = False
+            rows = rows.filter(pa.array(kept))
+        parts = [part for part in (rows, change.added) if part is not None and part.num_rows]
+        whole = pa.concat_tables(parts).combine_chunks() if parts else None
+        return KeyedState(change.emissions, whole)
+
+
+@dataclass(frozen=True)
 class QueryChange:
     """Say what one committed step changes in one query."""
 
@@ -88,6 +122,7 @@ class QueryChange:
     blocks: Mapping[int, Block]  # slice -> rows kept in a file
     counted: Counters
     stages: tuple[StageChange, ...] = ()  # of a chain of windows, from the second on
+    keyed: KeyedChange | None = None  # of windows that each key has for itself
 
 
 @dataclass(frozen=True)
@@ -132,6 +167,7 @@ class QueryState:
     quarantined: str | None = None
     source_states: list[Any] = field(default_factory=list)
     stages: tuple[StageState, ...] = ()  # of a chain of windows, from the second on
+    keyed: KeyedState = field(default_factory=KeyedState)
 
     @property
     def watermark_ms(self) -> int | None:
@@ -147,7 +183,7 @@ class QueryState:
     def rows_held(self) -> int:
         """Count the state rows in the driver."""
         held = sum(state.rows_held for state in list(self.slices.values()))
-        return held + sum(stage.rows_held for stage in self.stages)
+        return held + self.keyed.rows_held + sum(stage.rows_held for stage in self.stages)
 
     def stage(self, index: int) -> StageState:
         """Return the state of a further stage, counted from 0."""
@@ -169,6 +205,8 @@ class QueryState:
         self.stages = tuple(
             self.stage(index).after(stage) for index, stage in enumerate(change.stages)
         )
+        if change.keyed is not None:
+            self.keyed = self.keyed.after(change.keyed)
         self.counters = self.counters.plus(change.counted)
         self.pending = None
         return tuple(block for state in gone for block in state.blocks)

@@ -16,7 +16,15 @@ from slackwater.app.aggregates import Aggregate
 from slackwater.app.nodes import EVENT_TIME
 from slackwater.app.outputs import Output
 from slackwater.app.watermarks import FromSource, Punctuated
+from slackwater.app.windows import CountWindows
 from slackwater.spark.flows import PLACE_COLUMNS, Flow, through
+from slackwater.spark.keyed_rows import (
+    PLACES,
+    event_columns,
+    span_columns,
+    spans,
+    value_columns,
+)
 from slackwater.spark.pipeline import CheckedPipeline, visible_columns
 from slackwater.spark.sources.base import (
     ARRIVAL,
@@ -63,12 +71,16 @@ class Template:
         """Name the columns of a slice's state, without the query and slice themselves."""
         if self.keeps_rows:
             return [field.name for field in self.pipeline.columns.fields]
+        windows = self.output.windows
+        if isinstance(windows, CountWindows):
+            values = value_columns(self.aggregates).values()
+            return [*self.output.by, ROWS, *span_columns(windows), *values]
         partials = (
             partial.column
             for name, aggregate in self.aggregates.items()
             for partial in aggregate.partials(name)
         )
-        return [*self.output.by, ROWS, *partials]
+        return [*self.output.by, ROWS, *span_columns(windows), *partials]
 
     def samples_statistics(self, index: int) -> bool:
         """Tell whether a sample of an input's records is enough (the source tells its time)."""
@@ -91,13 +103,21 @@ def step_frame(
         frame if reader.trusted else frame.where(_valid(reader))
         for frame, reader in zip(rows, template.readers, strict=True)
     )
-    stream = _stream(template, usable)
+    counted = isinstance(template.output.windows, CountWindows)
+    stream = _stream(template, usable, PLACES if counted else ())
     if single and (template.pipeline.calls_python or len(rows) > 1):
         # Behind a Python function Spark no longer knows it, and several inputs are as many.
         stream = stream.coalesce(1)
     stream = sliced(template, stream)
     if template.keeps_rows:
         main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
+    elif counted:
+        kept = event_columns(
+            stream.columns, template.pipeline.event_time, template.output.by, template.aggregates
+        )
+        columns = [f"{sql} AS `{name}`" for name, sql in kept.items()]
+        keys = _quoted(template.output.by)
+        main = stream.selectExpr(QUERY, SLICE, *keys, f"1L AS {ROWS}", *columns)
     else:
         partials = [
             F.expr(partial.sql).alias(partial.column)
@@ -105,7 +125,12 @@ def step_frame(
             for partial in aggregate.partials(name)
         ]
         grouped = stream.groupBy(QUERY, SLICE, *_quoted(template.output.by))
-        main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials)
+        times = spans(template.output.windows, template.pipeline.event_time)
+        main = grouped.agg(
+            F.count(F.lit(1)).alias(ROWS),
+            *(F.expr(sql).alias(name) for name, sql in times.items()),
+            *partials,
+        )
     nothing = ["NULL"] * len(template.state_columns)
     result = main.selectExpr(
         QUERY, SLICE, *_quoted(template.state_columns), f"NULL AS {STATISTICS}"

@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from slackwater.app.aggregates import Aggregate, quoted
 from slackwater.app.nodes import LegsNode, Node, SidesNode, leaves
 from slackwater.app.outputs import ColumnFunction, Output
-from slackwater.app.windows import Windows
+from slackwater.app.windows import KeyedWindows, Windows
 from slackwater.spark.flows import Flow, through
 from slackwater.spark.sources.base import QUERY
+from slackwater.testing.keyed_batches import batch_values, keyed_batch
 
 _START = "_sw_start"  # of a window, in microseconds
 
@@ -54,7 +55,10 @@ def batch_panes(
         time = f"unix_micros({quoted(rows.event_time)})"
         return _exploded(output.windows, number, rows.frame, time).drop(QUERY)
 
-    panes = _first_stage(output, windowed, lambda node: flow(node).event_time, query)
+    if isinstance(output.windows, KeyedWindows):
+        panes = keyed_batch(output, output.windows, flow(output.stream), query)
+    else:
+        panes = _first_stage(output, windowed, lambda node: flow(node).event_time, query)
     panes = _derived(panes, output.derived)
     for stage in output.stages:
         rows = _exploded(stage.windows, number, panes, "unix_micros(window_end) - 1000L")
@@ -104,13 +108,7 @@ def _exploded(windows: Windows, number: int, rows: DataFrame, time: str) -> Data
 def _grouped(
     rows: DataFrame, by: tuple[str, ...], aggregates: Mapping[str, Aggregate]
 ) -> DataFrame:
-    values = []
-    for name, aggregate in aggregates.items():
-        if aggregate.column is not None:
-            kind = rows.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
-            aggregate = aggregate.over(kind.simpleString(), f"aggregate({name}=...)")
-        values.append(F.expr(aggregate.batch_sql).alias(name))
-    return rows.groupBy(_START, *map(quoted, by)).agg(*values)
+    return rows.groupBy(_START, *map(quoted, by)).agg(*batch_values(rows, aggregates))
 
 
 def _joined(sides: list[DataFrame], on: tuple[str, ...], hows: tuple[str, ...]) -> DataFrame:

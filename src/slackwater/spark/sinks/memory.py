@@ -41,7 +41,7 @@ class MemorySink(Sink):
         return rows
 
     def last_panes(self) -> pa.Table:
-        """Return the rows of each window's highest pane."""
+        """Return the rows that hold now: those of each window's highest pane."""
         return last_panes(self.table())
 
     def take(self, panes: pa.Table) -> None:

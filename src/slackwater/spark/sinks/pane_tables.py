@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from slackwater.errors import SinkError
-from slackwater.spark.sinks.base import PANE_COLUMNS, PANE_FIELDS
+from slackwater.spark.sinks.base import KEY_MARK, PANE_COLUMNS, PANE_FIELDS, RETRACTED
 
 IDENTITY = ("query", "window_start", "pane")
 PaneKey = tuple[str, int, int]  # query, window start in microseconds, pane
@@ -18,20 +20,41 @@ _US_UTC = pa.timestamp("us", tz="UTC")
 _REMEMBERED_PANES = 250_000
 
 
-def last_panes(table: pa.Table) -> pa.Table:
-    """Keep the rows of the highest pane of each (query, window_start), in their order."""
+def last_panes(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
+    """Keep the rows that hold now, in their order: those of each window's highest pane.
+
+    Of session and count windows each key has its own: `by` names the keys, by default those that
+    the table's columns are marked as. A window that has been taken back has no rows.
+    """
     if not table.num_rows:
         return table
-    query = pc.index_in(table["query"], pc.unique(table["query"])).to_numpy()
-    start = table["window_start"].cast(pa.int64()).to_numpy()
-    order = np.lexsort((start, query))
-    query, start, pane = query[order], start[order], table["pane"].to_numpy()[order]
-    changes = (query[1:] != query[:-1]) | (start[1:] != start[:-1])
-    firsts = np.flatnonzero(np.concatenate(([True], changes)))
+    keys = [field.name for field in table.schema if is_key(field)] if by is None else by
+    order, changes = _sorted_by(table, ["query", "window_start", *keys])
+    pane = table["pane"].to_numpy()[order]
+    firsts = np.flatnonzero(changes)
     highest = np.maximum.reduceat(pane, firsts)
     keep = np.empty(len(pane), dtype=bool)
     keep[order] = pane == np.repeat(highest, np.diff(np.append(firsts, len(pane))))
-    return table.filter(pa.array(keep))
+    return table.filter(pc.and_(pa.array(keep), pc.not_equal(table["timing"], RETRACTED)))
+
+
+def is_key(field: pa.Field) -> bool:
+    """Tell whether a column is marked as one that tells windows apart."""
+    return (field.metadata or {}).items() >= KEY_MARK.items()
+
+
+def _sorted_by(table: pa.Table, columns: Sequence[str]) -> tuple[NDArray[np.int64], Any]:
+    """Return an order that puts equal rows together, and which of them, so ordered, are first."""
+    codes = []
+    for name in columns:
+        encoded = pc.dictionary_encode(table[name].combine_chunks(), null_encoding="encode")
+        codes.append(encoded.indices.to_numpy())
+    order = np.lexsort(codes)
+    changes = np.zeros(len(order), dtype=bool)
+    changes[0] = True
+    for code in codes:
+        changes[1:] |= np.diff(code[order]) != 0
+    return order, changes
 
 
 def pane_keys(table: pa.Table) -> set[PaneKey]:
@@ -132,7 +155,11 @@ class PaneColumns:
                 f"begins with {list(PANE_COLUMNS)}, and keys and values have names of their own"
             )
         values = [field for field in schema if field.name not in PANE_COLUMNS]
-        return pa.schema([*PANE_FIELDS, *(pa.field(v.name, _plain(v.type)) for v in values)])
+        return pa.schema([*PANE_FIELDS, *map(_stored_field, values)])
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain(field.type), metadata=KEY_MARK if is_key(field) else None)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
