@@ -27,7 +27,7 @@ from slackwater.app.outputs import Output
 from slackwater.app.results import Result
 from slackwater.app.stream import App, Stream
 from slackwater.app.watermarks import WatermarkStrategy
-from slackwater.app.windows import Windows
+from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows, Windows
 from slackwater.errors import SinkError
 from slackwater.runtime import ledger as ledgers
 from slackwater.runtime.emitting import Limits
@@ -65,6 +65,7 @@ AGGREGATES = {
 }
 # Those whose results do not depend on the order of addition.
 EXACT = ("rows", "values", "sum_whole", "sum_decimal", "least", "most_decimal", "distinct_keys")
+SKETCHES = ("distinct_keys", "distinct_values", "median", "tails")
 NUMBERS = (*EXACT, "sum_double", "sum_expression", "mean_double", "mean_decimal", "median")
 KEYS = [(), ("k",), ("g",), ("k", "g"), ("v",), ("d", "mark")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,6 +105,15 @@ class Input:
         for gap_ms, events in self.batches:
             now_ms += gap_ms
             found += [(now_ms, each) for each in events]
+        return found
+
+    def places(self) -> list[tuple[int, int]]:
+        """List the partition and offset of each event."""
+        offsets: Counter[int] = Counter()
+        found = []
+        for _, each in self.arrivals(0):
+            found.append((each.partition, offsets[each.partition]))
+            offsets[each.partition] += 1
         return found
 
 
@@ -246,6 +256,31 @@ def chains(draw: st.DrawFn) -> Case:
         aggregates=case.aggregates and (*EXACT[:2], *chance.sample(NUMBERS[2:], 4)),
         stages=tuple(some_windows(chance, 500) for _ in range(chance.randint(1, 2))),
         stage_by=chance.choice([(), case.by[:1], ("rows",)]),
+    )
+
+
+@st.composite
+def keyed(draw: st.DrawFn) -> Case:
+    """Draw a case whose windows each key has for itself, with many late events."""
+    case = draw(cases())
+    chance = draw(st.randoms(use_true_random=True))
+    latest_ms = case.bound_ms + case.lateness_ms
+    bound_ms = chance.randint(0, latest_ms // 4)
+    pause = timedelta(milliseconds=chance.choice([1, chance.randint(1, 3_000), 3_600_000]))
+    events = chance.randint(1, 6)
+    windows: Windows = sw.counted(events, slide=chance.randint(1, events), pause=pause)
+    if chance.random() < 0.5:
+        windows = sw.sessions(timedelta(milliseconds=chance.choice([1, 200, 1_000, 3_000])))
+    exact = [name for name in sorted(AGGREGATES) if name not in SKETCHES]
+    return replace(
+        case,
+        windows=windows,
+        bound_ms=bound_ms,
+        lateness_ms=latest_ms - bound_ms,
+        by=chance.choice(KEYS[:4]),
+        aggregates=case.aggregates
+        if isinstance(windows, SessionWindows)
+        else tuple(chance.sample(exact, 6)),
     )
 
 
@@ -441,11 +476,18 @@ def script_of(case: Case, name: str, source: Input) -> Script:
 
 def expected(spark: SparkSession, case: Case, output: Output) -> DataFrame:
     batches = []
+    counted = isinstance(case.windows, CountWindows)  # which goes by the order of arrival too
+    places = ", _sw_partition int, _sw_offset bigint" if counted else ""
     for number, sources in enumerate(case.inputs):
         frames = {
             name: spark.createDataFrame(
-                [tuple(e.values(ms).values()) for ms, e in source.arrivals(case.start_ms)],
-                SCHEMA.replace("ts ", f"{case.event_times[name]} "),
+                [
+                    (*e.values(ms).values(), *(place if counted else ()))
+                    for (ms, e), place in zip(
+                        source.arrivals(case.start_ms), source.places(), strict=True
+                    )
+                ],
+                SCHEMA.replace("ts ", f"{case.event_times[name]} ") + places,
             )
             for name, source in zip(("one", "two"), sources, strict=False)
         }
@@ -504,7 +546,10 @@ def check(spark: SparkSession, case: Case) -> None:
         assert report.records == sum(sizes[leaf.name] for leaf in leaves(output.stream))
         assert (report.rejected, report.too_late_rows) == (0, 0)
         assert (report.queued, report.open_windows, report.state_rows) == (0, 0, 0)
-    check_panes(panes.reports, sink)
+    if isinstance(case.windows, KeyedWindows):
+        check_keyed_panes(panes.reports, sink, case)
+    else:
+        check_panes(panes.reports, sink)
     assert_same_panes(sink.table(), expected(spark, case, output))
     late = sum(pane.timing == "late" for pane in panes.reports)
     kind = f"{case.join or 'no'} join, {len(case.stages)} further stages, {case.pipeline}"
@@ -524,6 +569,26 @@ def check_panes(reports: list[PaneReport], sink: MemorySink) -> None:
     )
     told = {(p.query, p.window_start_ms, p.pane): p.rows for p in reports if p.rows}
     assert rows == told
+
+
+def check_keyed_panes(reports: list[PaneReport], sink: MemorySink, case: Case) -> None:
+    """Hold panes to their emission: nothing is taken back that was not shown, and all is told."""
+    shown: dict[tuple[Any, ...], int] = {}
+    for row in sink.rows():
+        window = (row["query"], row["window_start"], *(row[key] for key in case.by))
+        if row["timing"] == "retracted":
+            assert window in shown
+            assert shown.pop(window) < row["pane"]
+            assert all(row[name] is None for name in case.aggregates)
+        else:
+            before = shown.get(window, -1)
+            assert before <= row["pane"]
+            assert row["timing"] == "late" or before in (-1, row["pane"])
+            shown[window] = row["pane"]
+    told = Counter((pane.query, pane.pane, pane.timing) for pane in reports)
+    assert told == Counter((row["query"], row["pane"], row["timing"]) for row in sink.rows())
+    taken_back = any(pane.timing == "retracted" for pane in reports)
+    event(f"{case.windows.text.split()[0]} windows taken back: {taken_back}")
 
 
 # A case comes from one seed as a whole: there is nothing to shrink.
@@ -558,6 +623,12 @@ def test_joined_rows_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
 
 
+@settings(examples, max_examples=5)
+@given(case=keyed())
+def test_sessions_and_counted_windows_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
 @settings(examples, max_examples=4)
 @given(case=chains())
 def test_chained_windows_equal_one_batch(spark: SparkSession, case: Case) -> None:
@@ -568,6 +639,15 @@ def test_chained_windows_equal_one_batch(spark: SparkSession, case: Case) -> Non
 @settings(examples, max_examples=40)
 @given(case=st.one_of(joins("results"), joins("rows"), chains(), chains()))
 def test_many_more_joins_and_chains_equal_one_batch(spark: SparkSession, case: Case) -> None:
+    check(spark, case)
+
+
+@pytest.mark.slow
+@settings(examples, max_examples=15)
+@given(case=keyed())
+def test_many_more_sessions_and_counted_windows_equal_one_batch(
+    spark: SparkSession, case: Case
+) -> None:
     check(spark, case)
 
 

@@ -41,7 +41,7 @@ class DeployedQuery:
 
     def next_deadline_ms(self, watermark_ms: int) -> int:
         """Return when the next window ends: of the first stage, or of a later one with results."""
-        windows = self.template.output.windows
+        windows = self.template.pipeline.shapes[0].windows
         if isinstance(windows, KeyedWindows):
             return next_end_ms(windows, self.state.keyed.rows, watermark_ms)
         deadline_ms = self.grid.next_end(watermark_ms)

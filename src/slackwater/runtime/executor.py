@@ -30,7 +30,7 @@ from slackwater.runtime.state import Block, Counters, KeyedChange, QueryChange, 
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
-from slackwater.spark.sinks.base import SinkWriter
+from slackwater.spark.sinks.base import RETRACTED, SinkWriter
 from slackwater.spark.steps import StepRunner
 
 
@@ -251,9 +251,10 @@ class StepExecutor:
         windows = [window for advance in advances for window in advance.windows]
         if isinstance(template.output.windows, KeyedWindows):
             merge_ms = watch.lap_ms()
+            counts = [int(window.timing != RETRACTED) for window in windows]
             if advanced.panes is not None:
                 self._emitter.write(template, advanced.panes, slot)
-            return advances, Emission([1] * len(windows), merge_ms, watch.lap_ms())
+            return advances, Emission(counts, merge_ms, watch.lap_ms())
         if not template.output.stages:
             return advances, self._emitter.emit(template, windows, slot, watch)
         panes = self._emitter.compute(template, windows) if windows else None

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.panes import ClosingWindow, PaneRows
 from slackwater.spark.shapes import ResultShape
-from slackwater.spark.sinks.base import KEY_MARK, PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.base import PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.pane_tables import with_window_keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ def _labelled(
     timing: NDArray[np.str_],
     values: pa.Table,
 ) -> pa.Table:
-    """Put the columns that every pane row has before keys and values, and mark the keys."""
+    """Put the columns that every pane row has before keys and values, and note the keys."""
     names = pa.array([query.state.name for query in queries], pa.string())
     panes = np.array([query.state.keyed.emissions for query in queries], dtype=np.int32)
     columns = [
@@ -108,10 +109,5 @@ def _labelled(
         pa.array(timing.tolist(), pa.string()),
         pa.array(np.ones(len(owner))),
     ]
-    fields = [
-        field.with_metadata(KEY_MARK) if field.name in shape.by else field
-        for field in values.schema
-    ]
-    return pa.Table.from_arrays(
-        [*columns, *values.columns], schema=pa.schema([*PANE_FIELDS, *fields])
-    )
+    schema = with_window_keys(pa.schema([*PANE_FIELDS, *values.schema]), shape.by)
+    return pa.Table.from_arrays([*columns, *values.columns], schema=schema)

@@ -21,8 +21,8 @@ PANE_COLUMNS = tuple(field.name for field in PANE_FIELDS)
 # The timing of a row that only says: what earlier panes showed here is no longer so. Of windows
 # that each key has for itself it takes back the one with its start and keys; of others, all rows.
 RETRACTED = "retracted"
-# Marks the columns, as metadata of their fields, that tell such windows of one query apart.
-KEY_MARK = {b"slackwater": b"key"}
+# Names, as metadata of a table of panes, the columns that tell such windows of one query apart.
+KEYS_METADATA = b"slackwater.keys"
 
 
 @dataclass(frozen=True, order=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from slackwater.errors import SinkError
-from slackwater.spark.sinks.base import KEY_MARK, PANE_COLUMNS, PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.base import KEYS_METADATA, PANE_COLUMNS, PANE_FIELDS, RETRACTED
 
 IDENTITY = ("query", "window_start", "pane")
 PaneKey = tuple[str, int, int]  # query, window start in microseconds, pane
@@ -24,11 +25,11 @@ def last_panes(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     """Keep the rows that hold now, in their order: those of each window's highest pane.
 
     Of session and count windows each key has its own: `by` names the keys, by default those that
-    the table's columns are marked as. A window that has been taken back has no rows.
+    the table itself names. A window that has been taken back has no rows.
     """
     if not table.num_rows:
         return table
-    keys = [field.name for field in table.schema if is_key(field)] if by is None else by
+    keys = window_keys(table.schema) if by is None else by
     order, changes = _sorted_by(table, ["query", "window_start", *keys])
     pane = table["pane"].to_numpy()[order]
     firsts = np.flatnonzero(changes)
@@ -38,9 +39,15 @@ def last_panes(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     return table.filter(pc.and_(pa.array(keep), pc.not_equal(table["timing"], RETRACTED)))
 
 
-def is_key(field: pa.Field) -> bool:
-    """Tell whether a column is marked as one that tells windows apart."""
-    return (field.metadata or {}).items() >= KEY_MARK.items()
+def window_keys(schema: pa.Schema) -> list[str]:
+    """Name the columns that tell windows with the same start apart: those of each key its own."""
+    keys: list[str] = json.loads((schema.metadata or {}).get(KEYS_METADATA, b"[]"))
+    return keys
+
+
+def with_window_keys(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """Return the schema with a note of such columns."""
+    return schema.with_metadata({KEYS_METADATA: json.dumps(list(keys)).encode()} if keys else None)
 
 
 def _sorted_by(table: pa.Table, columns: Sequence[str]) -> tuple[NDArray[np.int64], Any]:
@@ -155,11 +162,8 @@ class PaneColumns:
                 f"begins with {list(PANE_COLUMNS)}, and keys and values have names of their own"
             )
         values = [field for field in schema if field.name not in PANE_COLUMNS]
-        return pa.schema([*PANE_FIELDS, *map(_stored_field, values)])
-
-
-def _stored_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _plain(field.type), metadata=KEY_MARK if is_key(field) else None)
+        fields = [*PANE_FIELDS, *(pa.field(v.name, _plain(v.type)) for v in values)]
+        return with_window_keys(pa.schema(fields), window_keys(schema))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
