@@ -68,7 +68,7 @@ def test_quantiles_are_narrower_than_the_normal_interval_where_delays_are_skewed
     name: str, period_ms: int
 ) -> None:
     quantile = width_ms(covered(QuantileEstimator, name, period_ms, seeds=3))
-    assert quantile < 0.9 * width_ms(covered(NormalEstimator, name, period_ms))
+    assert quantile < 0.95 * width_ms(covered(NormalEstimator, name, period_ms))
 
 
 @every_delay
@@ -87,13 +87,14 @@ def test_the_first_forty_windows_are_covered_too(name: str) -> None:
 
 
 @every_period
-@pytest.mark.parametrize("name", ["uniform", "exp", "gamma", "lognormal"])
+@every_delay
 def test_threefold_delays_are_in_range_again_within_twenty_epochs(
     name: str, period_ms: int
 ) -> None:
-    seen = [measure_shift(QuantileEstimator, name, period_ms, seed) for seed in range(12)]
+    runs = 30 if name == "zipf" else 12
+    seen = [measure_shift(QuantileEstimator, name, period_ms, seed) for seed in range(runs)]
     following = Coverage.total(recovery.next_40 for recovery in seen)
-    assert 0.93 <= share(following) <= 0.985
+    assert (0.95 if name == "zipf" else 0.93) <= share(following) <= 0.985
 
 
 def test_a_shift_that_moves_everything_is_noticed_within_four_epochs() -> None:

@@ -61,6 +61,41 @@ def test_a_size_that_no_step_has_any_more_is_forgotten_in_the_end() -> None:
     assert learner.cost.per_event_ms < 0.001
 
 
+def test_what_each_query_costs_is_told_from_what_its_events_cost() -> None:
+    """Queries of two rates share steps, a few or many at a time; one step in twelve is held up."""
+    random = np.random.default_rng(3)
+    learner = CostLearner()
+    for index in range(400):
+        queries = int(random.integers(1, 60))
+        events = queries * int(random.choice([100, 4_000]))
+        slow = 400.0 if index % 12 == 0 else 0.0
+        took_ms = 30 + 0.0005 * events + 0.8 * queries + random.exponential(1.0) + slow
+        learner.observe(events, took_ms, queries=queries)
+    assert learner.cost.per_query_ms == pytest.approx(0.8, rel=0.2)
+    assert learner.cost.per_event_ms == pytest.approx(0.0005, rel=0.2)
+    assert learner.error_share is not None
+    assert learner.error_share < 0.1
+
+
+def test_where_queries_are_all_alike_events_get_the_cost() -> None:
+    learner = CostLearner()
+    for queries in list(range(1, 60)) * 3:
+        learner.observe(3_000 * queries, 30 + 0.001 * 3_000 * queries, queries=queries)
+    assert learner.cost.per_query_ms == 0
+    assert learner.cost.duration_ms(90_000, 30) == pytest.approx(120, rel=0.02)
+
+
+def test_large_steps_from_before_the_code_was_compiled_do_not_spoil_the_usual_ones() -> None:
+    """A backlog at first, in a few cold steps of several sizes; then small ones for ever."""
+    learner = CostLearner()
+    for events, took_ms in [(2_000_000, 900.0), (900_000, 800.0), (300_000, 500.0)] * 3:
+        learner.observe(events, took_ms)
+    for index in range(400):
+        learner.observe(30_000 + 30_000 * (index % 3 == 0), 38.0 + 2.0 * (index % 3 == 0))
+    assert learner.error_share is not None
+    assert learner.error_share < 0.05
+
+
 def test_closing_windows_is_learned_apart_from_reading() -> None:
     learner = CostLearner()
     for index in range(40):

@@ -44,7 +44,7 @@ def coverage_table(period_ms: int) -> str:
     return "\n".join(lines)
 
 
-def recovery_table(period_ms: int, runs: int = 20) -> str:
+def recovery_table(period_ms: int, runs: int = 100) -> str:
     """Write how the quantile estimator takes a threefold delay, as Markdown."""
     lines = [
         "| delay | noticed after (median) | epochs 1-20 | epochs 21-60 |",

@@ -7,7 +7,7 @@ True
 ...     estimator.observe(3_000 * window, 3_000 * window + 500 + 37 * window % 50)
 >>> forecast = estimator.forecast(303_000)
 >>> forecast.epochs, forecast.low_ms, forecast.mean_ms, forecast.high_ms
-(100, 303500.0, 303524.5, 303547.455)
+(100, 303500.0, 303524.5, 303546.6875)
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ from statistics import NormalDist
 from slackwater.errors import DescriptionError
 from slackwater.progress.changes import ChangeDetector
 from slackwater.progress.epochs import HISTORY, DelayMoments, Epochs
+from slackwater.progress.misses import AllowedMisses
 from slackwater.progress.sketch import RecentLags
 from slackwater.progress.student import student_factor
 from slackwater.progress.sweeps import SweepForecast, SweepGeneration, require_confidence
-
-# The share of allowed misses that quantiles aim at. Choosing the shorter of two intervals, and
-# starting anew after what was no change, cost the rest: a quarter to half of a percent.
-_AIM = 0.9
 
 
 class SweepEstimator(ABC):
@@ -88,8 +85,27 @@ class QuantileEstimator(SweepEstimator):
     two intervals of the same confidence: with half of the misses on either side, or from the
     instant of sending, with all of them behind. The shorter is taken: the second where short
     delays are the most frequent. Too few lags have no such quantiles: then the interval is
-    Student's, and holds at least what was seen.
+    Student's, and holds at least what was seen. How many misses quantiles aim at is adapted
+    (`AllowedMisses`): a longer tail, which no rank betrays, shows in misses.
     """
+
+    def __init__(
+        self,
+        generation: SweepGeneration,
+        *,
+        confidence: float = 0.95,
+        history: int = HISTORY,
+    ) -> None:
+        super().__init__(generation, confidence=confidence, history=history)
+        self._misses = AllowedMisses(1.0 - confidence)
+
+    def observe(
+        self, deadline_ms: int, arrived_ms: float, delays: DelayMoments | None = None
+    ) -> None:
+        said = self.forecast(deadline_ms)
+        super().observe(deadline_ms, arrived_ms, delays)
+        if said is not None:
+            self._misses.observe(missed=not said.holds(arrived_ms))
 
     @property
     def lags(self) -> RecentLags:
@@ -105,9 +121,9 @@ class QuantileEstimator(SweepEstimator):
         # One lag shows no deviation. Many delays deviate by about their mean: assume that.
         deviation_ms = (lags.deviation_ms if n > 1 else abs(mean_ms)) * math.sqrt(1.0 + 1.0 / n)
         early, earliest_ms = (1.0 - self.confidence) / 2, min(lags.least_ms, 0.0)
-        tail = _AIM * early
+        tail = self._misses.share / 2
         low_ms, high_ms = lags.quantile_ms(tail), lags.quantile_ms(1.0 - tail)
-        if tail * (n + 1) < 1.0:
+        if early * (n + 1) < 1.0:
             reach_ms = deviation_ms * student_factor(self.confidence, max(n - 1, 1))
             low_ms = max(min(low_ms, mean_ms - reach_ms), earliest_ms)
             high_ms = max(high_ms, mean_ms + reach_ms)

@@ -101,7 +101,9 @@ class Fleet:
         """Learn from a finished step what the template's steps cost, and what they let through."""
         closing_ms = report.times.merge + report.times.sink if report.panes else None
         took_ms = report.committed_ms - report.started_ms
-        self._learners[template].observe(report.events, took_ms, closing_ms)
+        self._learners[template].observe(
+            report.events, took_ms, closing_ms, queries=len(report.queries)
+        )
         change = report.rows / report.events - self._selectivity[template]
         self._selectivity[template] += _SELECTIVITY_MEMORY * change
         change = report.row_bytes / report.events - self._bytes_per_event[template]

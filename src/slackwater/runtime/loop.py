@@ -220,7 +220,9 @@ class Loop:
         )
         serves_due = bool(fleet.due[[query.row for query in served]].any())
         cost = fleet.templates[template.index].cost
-        expected_ms = now_ms + cost.duration_ms(step.events // parallelism, closes=serves_due)
+        expected_ms = now_ms + cost.duration_ms(
+            step.events // parallelism, len(served), closes=serves_due
+        )
         self._submit(replace(step, expected_ms=expected_ms, serves_due=serves_due))
 
     def _submit(self, step: PlannedStep) -> None:

@@ -1,4 +1,4 @@
-"""What a step will cost: a fixed part and a part per event, learned from the steps that ran."""
+"""What a step will cost: fixed, per event and per query, learned from the steps that ran."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from slackwater.scheduling.fitting import fitted
+
 _PER_SIZE = 16  # durations kept for each class of sizes
 _STALE_AFTER = 1_024  # a class that no step fell into for so many steps is forgotten
+_HALVED_AFTER = 64  # and counts half as much for each so many
 _TRUSTED_AFTER = 6
 _REFIT_EVERY = 8
 _UNTRUSTED_EVENTS = 100_000
@@ -17,9 +20,9 @@ _ERRORS = 128
 
 @dataclass(frozen=True)
 class StepCost:
-    """Predict a step's duration: `fixed_ms + per_event_ms * events`, and `close_ms` to close.
+    """Predict a step's duration: `fixed_ms + per_event_ms * events + per_query_ms * queries`.
 
-    Closing windows (merging their state, writing the results) is part of the steps that do it.
+    A step that closes windows (merges their state, writes the results) takes `close_ms` longer.
     """
 
     fixed_ms: float = 60.0
@@ -61,6 +64,7 @@ class _SizeClass:
     """Hold the recent steps of about one size."""
 
     events: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
+    queries: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
     took_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
     last_seen: int = 0
 
@@ -70,9 +74,10 @@ class CostLearner:
     """Fit a template's cost to its steps, ignoring the odd slow one.
 
     Warm-up and garbage collection make steps slow, never fast. So steps are sorted into classes by
-    size (powers of two), each class is represented by its median, and a line is fitted through the
-    medians, weighted by how many steps stand behind each. A class keeps its last few steps only,
-    yet sizes that are rare are remembered beside the usual one: a slope needs both.
+    size (powers of two, of events and of queries), each class is represented by its median, and the
+    cost is fitted to the medians (`fitted`). A class keeps its last few steps only, yet sizes that
+    are rare are remembered beside the usual one, for a slope needs both; they count the less the
+    longer ago they were seen.
 
     >>> learner = CostLearner()
     >>> for events in range(1_000, 21_000, 1_000):
@@ -82,20 +87,24 @@ class CostLearner:
     """
 
     cost: StepCost = field(default_factory=StepCost)
-    _classes: dict[int, _SizeClass] = field(default_factory=dict)
+    _classes: dict[tuple[int, int], _SizeClass] = field(default_factory=dict)
     _closing_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_PER_SIZE))
     _errors: deque[float] = field(default_factory=lambda: deque(maxlen=_ERRORS))
 
-    def observe(self, events: int, duration_ms: float, closing_ms: float | None = None) -> None:
+    def observe(
+        self, events: int, duration_ms: float, closing_ms: float | None = None, *, queries: int = 1
+    ) -> None:
         """Take in one finished step; `closing_ms` is how much of it went into closing windows."""
         if self.cost.trusted and duration_ms > 0:
-            predicted_ms = self.cost.duration_ms(events, closes=closing_ms is not None)
+            predicted_ms = self.cost.duration_ms(events, queries, closes=closing_ms is not None)
             self._errors.append(abs(predicted_ms - duration_ms) / duration_ms)
         if closing_ms is not None:
             self._closing_ms.append(closing_ms)
         seen = self.cost.observations + 1
-        size = self._classes.setdefault(max(events, 1).bit_length(), _SizeClass())
+        key = max(events, 1).bit_length(), queries.bit_length()
+        size = self._classes.setdefault(key, _SizeClass())
         size.events.append(float(events))
+        size.queries.append(float(queries))
         size.took_ms.append(duration_ms - (closing_ms or 0.0))
         size.last_seen = seen
         most = max(self.cost.most_events, events)
@@ -115,27 +124,20 @@ class CostLearner:
         ]:
             del self._classes[size]
         held = list(self._classes.values())
-        events = np.array([np.median(one.events) for one in held])
-        took_ms = np.array([np.median(one.took_ms) for one in held])
-        weights = np.array([float(len(one.events)) for one in held])
-        fixed_ms, per_event_ms = _line(events, took_ms, weights)
-        close_ms = float(np.median(self._closing_ms)) if self._closing_ms else 0.0
+        fixed_ms, per_event_ms, per_query_ms = fitted(
+            np.array([np.median(one.events) for one in held]),
+            np.array([np.median(one.queries) for one in held]),
+            np.array([np.median(one.took_ms) for one in held]),
+            np.array([len(one.events) * _fading(seen - one.last_seen) for one in held]),
+        )
         self.cost = replace(
-            self.cost, fixed_ms=fixed_ms, per_event_ms=per_event_ms, close_ms=close_ms
+            self.cost,
+            fixed_ms=fixed_ms,
+            per_event_ms=per_event_ms,
+            per_query_ms=per_query_ms,
+            close_ms=float(np.median(self._closing_ms)) if self._closing_ms else 0.0,
         )
 
 
-def _line(events: np.ndarray, took_ms: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Fit a line with both coefficients non-negative."""
-    total = weights.sum()
-    middle = float((weights * events).sum() / total)
-    level = float((weights * took_ms).sum() / total)
-    spread = events - middle
-    variance = float((weights * spread**2).sum())
-    if variance == 0:
-        return level, 0.0 if middle == 0 else 1e-6
-    slope = max(float((weights * spread * (took_ms - level)).sum()) / variance, 0.0)
-    intercept = level - slope * middle
-    if intercept < 0:
-        return 0.0, level / max(middle, 1.0)
-    return intercept, slope
+def _fading(age: int) -> float:
+    return float(2.0 ** (-age / _HALVED_AFTER))

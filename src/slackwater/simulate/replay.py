@@ -206,15 +206,15 @@ class Replay:
         events = float(sum(shares))
         cost = self._scenario.costs[int(self._template[rows[0]])]
         place = self._tick % _DRAWN
-        took_ms = cost.duration_ms(int(events)) * self._factors[place] + self._pauses[place]
+        expected_ms = cost.duration_ms(int(events), len(rows))
+        took_ms = expected_ms * self._factors[place] + self._pauses[place]
         self._tick += 1
         serves_due = bool(snapshot.due[rows].any())
-        expected_ms = self.now_ms + cost.duration_ms(int(events))
         per_event = self._facts[int(self._template[rows[0]])].bytes_per_event
         self._running.append(
             _Running(
                 ends_ms=self.now_ms + took_ms,
-                expected_ms=expected_ms,
+                expected_ms=self.now_ms + expected_ms,
                 rows=rows,
                 read_until=until,
                 watermarks=watermarks,
