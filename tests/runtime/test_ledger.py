@@ -88,7 +88,7 @@ def test_everything_committed_is_there_after_a_restart(tmp_path: Path, snapshot:
     ledger.remember_sources(one.number, [{"start_ms": 5}])
     for step in range(6):
         run_step(ledger, one.number, step)
-    run_step(ledger, one.number, 6, added={}, blocks={6: Block("block-6.parquet", 7)})
+    run_step(ledger, one.number, 6, added={}, blocks={6: (Block("block-6.parquet", 7),)})
     if snapshot:
         ledger.begin_snapshot({one.number: [{"start_ms": 5}]})()
     ledger.quarantine(two.number, "it broke")

@@ -29,8 +29,10 @@ from slackwater.app.stream import App, Stream
 from slackwater.app.watermarks import WatermarkStrategy
 from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows, Windows
 from slackwater.errors import SinkError
+from slackwater.lateness.tier_policies import Bootstrap, Standard
 from slackwater.runtime import ledger as ledgers
-from slackwater.runtime.emitting import Limits
+from slackwater.runtime import tiers
+from slackwater.runtime.placing import Limits
 from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.policies import POLICIES, policy_named
@@ -117,6 +119,16 @@ class Input:
         return found
 
 
+# Where state lives: moved at every opportunity, so that steps, moves and restarts meet.
+TIERS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "memory": {"state": "memory"},
+    "eager": {"tiering": Standard(small_bytes=0)},
+    "bootstrap": {"tiering": Bootstrap(small_bytes=0, keep_share=0.5)},
+    "no memory": {"memory": 1},
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """Hold everything that one run is made of."""
@@ -136,6 +148,7 @@ class Case:
     prepare: bool
     slots: int
     limits: Limits
+    tiers: str
     restarts: tuple[int, ...]  # after so many steps the runtime is closed and opened again
     snapshot_records: int
     failing_writes: frozenset[int]  # the sink has taken these when it reports a failure
@@ -188,7 +201,14 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
     pipeline = chance.choice(["plain", "fused", "unfused", "union", "joined", "unsafe"])
     watermark = chance.choice(["bounded", "from_source", "punctuated"])
     # Windows that Spark closes, as it does large ones, take a job each: fewer of them will do.
-    limits = chance.choice([Limits(), Limits(), Limits(state_rows=3), Limits(window_rows=2)])
+    limits = chance.choice(
+        [
+            Limits(),
+            Limits(journal_bytes=0),
+            Limits(journal_bytes=0, function_bytes=0),
+            Limits(window_rows=2),
+        ]
+    )
     each_a_job = apply or limits != Limits()
     return Case(
         inputs=tuple(
@@ -212,6 +232,7 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
         prepare=chance.random() < 0.7,
         slots=chance.randint(1, 2),
         limits=limits,
+        tiers=chance.choice(sorted(TIERS)),
         restarts=tuple(chance.randint(0, 4) for _ in range(chance.randint(0, 2))),
         snapshot_records=chance.choice([10_000, 3]),
         failing_writes=frozenset(chance.choice([(), (0,), (1, 6)])),
@@ -504,6 +525,8 @@ def run(spark: SparkSession, case: Case, app: App, panes: Panes) -> dict[str, Qu
     reports: dict[str, QueryReport] = {}
     with TemporaryDirectory() as journal, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledgers, "SNAPSHOT_RECORDS", case.snapshot_records)
+        patch.setattr(tiers, "LOOK_EVERY_MS", 0.0)
+        patch.setattr(tiers, "PATIENCE", 0)
         for steps in (*case.restarts, None):
             with Runtime(
                 spark,
@@ -515,6 +538,7 @@ def run(spark: SparkSession, case: Case, app: App, panes: Panes) -> dict[str, Qu
                 dead_letters="count",
                 limits=case.limits,
                 clock=clock,
+                **TIERS[case.tiers],
             ) as runtime:
                 runtime.observe(panes)
                 for number, sources in enumerate(case.inputs):

@@ -1,48 +1,107 @@
-"""State rows that do not fit the driver, in Parquet files beside the journal."""
+"""State rows outside the driver: Parquet blocks by query and slice, written once, never changed."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable
-from pathlib import Path
+import threading
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slackwater.runtime.block_files import BlockFiles
 from slackwater.runtime.state import Block
-from slackwater.spark.sinks.durable_files import make_directory, replace_file
 
 
 class BlockStore:
-    """Write, find and remove blocks. A block exists for the journal only once it is committed."""
+    """Write, find and remove blocks. A block exists for the journal only once it is committed.
 
-    def __init__(self, directory: Path) -> None:
-        """Use a directory, which Spark's executors must reach too."""
-        self._directory = directory
+    A file that somebody may be reading is removed once all who were reading have finished.
+    """
 
-    def write(self, step: int, query: int, start: int, table: pa.Table) -> Block:
+    def __init__(self, files: BlockFiles) -> None:
+        """Keep blocks as these files."""
+        self._files = files
+        self._lock = threading.Lock()
+        self._tickets = 0
+        self._reading: set[int] = set()
+        self._condemned: list[tuple[frozenset[int], list[str]]] = []
+
+    def write(self, query: int, start_ms: int, table: pa.Table) -> Block:
         """Write the rows of one slice, durably."""
-        make_directory(self._directory)
-        path = f"block-{step:010d}-{query}-{start}.parquet"
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        replace_file(self._directory / path, [sink.getvalue()])
-        return Block(path, table.num_rows)
+        return self.put(new_block(query, start_ms, table), encoded(table))
 
-    def paths(self, blocks: Iterable[Block]) -> list[Path]:
-        """Say where blocks lie."""
-        return [self._directory / block.path for block in blocks]
+    def put(self, block: Block, content: pa.Buffer) -> Block:
+        """Write a block that was encoded before, durably."""
+        self._files.write(block.path, content)
+        return block
+
+    def fetch(self, block: Block) -> pa.Buffer:
+        """Return a block's content, to be decoded."""
+        return self._files.read(block.path)
+
+    def read(self, block: Block) -> pa.Table:
+        """Return a block's rows."""
+        return decoded(self.fetch(block))
+
+    def for_spark(self, blocks: Iterable[Block]) -> list[str]:
+        """Say where Spark finds blocks."""
+        return [self._files.for_spark(block.path) for block in blocks]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep every block that exists now until this is over."""
+        with self._lock:
+            self._tickets += 1
+            ticket = self._tickets
+            self._reading.add(ticket)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reading.discard(ticket)
+            self._remove_unread()
 
     def remove(self, blocks: Iterable[Block]) -> None:
-        """Remove blocks that nothing needs any more."""
-        for path in self.paths(blocks):
-            path.unlink(missing_ok=True)
+        """Remove blocks that nothing needs any more, as soon as nobody reads them."""
+        paths = [block.path for block in blocks]
+        if paths:
+            with self._lock:
+                self._condemned.append((frozenset(self._reading), paths))
+            self._remove_unread()
 
     def remove_orphans(self, referenced: Collection[str]) -> int:
         """Remove what a crash left behind between a file and its journal record; count it."""
-        if not self._directory.is_dir():
-            return 0
-        orphans = [name for name in os.listdir(self._directory) if name not in referenced]
+        orphans = [name for name in self._files.names() if name not in referenced]
         for name in orphans:
-            (self._directory / name).unlink(missing_ok=True)
+            self._files.remove(name)
         return len(orphans)
+
+    def _remove_unread(self) -> None:
+        with self._lock:
+            free = [paths for readers, paths in self._condemned if not readers & self._reading]
+            self._condemned = [
+                (readers, paths) for readers, paths in self._condemned if readers & self._reading
+            ]
+        for paths in free:
+            for path in paths:
+                self._files.remove(path)
+
+
+def new_block(query: int, start_ms: int, table: pa.Table) -> Block:
+    """Name a block for some rows; no two blocks ever share a name."""
+    path = f"query={query}/slice={start_ms}/{uuid.uuid4().hex}.parquet"
+    return Block(path, table.num_rows, table.nbytes)
+
+
+def encoded(table: pa.Table) -> pa.Buffer:
+    """Write rows as Parquet, in memory."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False)
+    return sink.getvalue()
+
+
+def decoded(content: pa.Buffer) -> pa.Table:
+    """Read the rows of a Parquet file in memory."""
+    return pq.read_table(pa.BufferReader(content))

@@ -39,6 +39,12 @@ class DeployedQuery:
         """Return the next offset of each partition of one input."""
         return {p: at for (i, p), at in self.state.positions.items() if i == index}
 
+    def past(self, start_ms: int) -> bool:
+        """Tell whether the watermark has passed every window that holds a slice."""
+        reached_ms = self.state.watermark_ms
+        end_ms = self.grid.last_window_of(start_ms) + self.grid.size_ms
+        return reached_ms is not None and end_ms <= reached_ms
+
     def next_deadline_ms(self, watermark_ms: int) -> int:
         """Return when the next window ends: of the first stage, or of a later one with results."""
         windows = self.template.pipeline.shapes[0].windows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +18,12 @@ from slackwater.runtime.panes import (
     held_rows,
     with_pane_columns,
 )
+from slackwater.runtime.placing import Limits
+from slackwater.runtime.staged import StagedBlocks
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import aggregated_join
 from slackwater.spark.sinks.base import PaneId, SinkWriter
 from slackwater.spark.windows import PaneValues, joined_state, pane_frame, window_frame
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bound what stays in the driver."""
-
-    state_rows: int = 1_000_000  # per query; what comes beyond goes to files
-    window_rows: int = 500_000  # partial rows of one window that the driver merges itself
 
 
 class Watch:
@@ -61,12 +55,14 @@ class PaneEmitter:
         self,
         spark: SparkSession,
         blocks: BlockStore,
+        staged: StagedBlocks,
         sinks: Mapping[object, SinkWriter],
         limits: Limits,
     ) -> None:
         """Bring together what panes are made with."""
         self._spark = spark
         self._blocks = blocks
+        self._staged = staged
         self._sinks = sinks
         self._limits = limits
 
@@ -76,7 +72,8 @@ class PaneEmitter:
         """Compute and write the panes of a template's first windows."""
         if not windows:
             return Emission([], watch.lap_ms(), 0.0)
-        small = [window for window in windows if not self._is_large(window)]
+        large = [window for window in windows if self._is_large(template, window)]
+        small = [window for window in windows if window not in large]
         counts = dict.fromkeys(windows, 0)
         merge_ms = sink_ms = 0.0
         if small:
@@ -85,27 +82,26 @@ class PaneEmitter:
             merge_ms += watch.lap_ms()
             self.write(template, panes, slot)
             sink_ms += watch.lap_ms()
-        for window in windows:
-            if self._is_large(window):
-                pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
-                sink, frame = self._sinks[template.output.sink], self._frame(template, window)
-                counts[window] = sink.write_frame(pane, frame, slot)
-                sink_ms += watch.lap_ms()
+        for window in large:
+            pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
+            sink, frame = self._sinks[template.output.sink], self._frame(template, window)
+            counts[window] = sink.write_frame(pane, frame, slot)
+            sink_ms += watch.lap_ms()
         return Emission([counts[window] for window in windows], merge_ms, sink_ms)
 
     def compute(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
         """Compute the panes of a template's first windows for a further stage, in the driver."""
         places = {window: place for place, window in enumerate(windows)}
-        small = [window for window in windows if not self._is_large(window)]
+        large = [window for window in windows if self._is_large(template, window)]
+        small = [window for window in windows if window not in large]
         parts = []
         if small:
             panes = self._small_panes(template, small)
             whole = np.array([places[window] for window in small], dtype=np.int64)
             parts.append(PaneRows(panes.table, whole[panes.owner]))
-        for window in windows:
-            if self._is_large(window):
-                table = self._frame(template, window).toArrow()
-                parts.append(_owned(table, places[window]))
+        for window in large:
+            table = self._frame(template, window).toArrow()
+            parts.append(_owned(table, places[window]))
         return _together(parts)
 
     def write(self, template: Template, panes: PaneRows, slot: int) -> None:
@@ -115,6 +111,7 @@ class PaneEmitter:
 
     def _small_panes(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
         shape, output = template.pipeline.shapes[0], template.output
+        windows = [self._in_memory(window) for window in windows]
         if not template.keeps_rows:
             return aggregate_panes(shape, windows)
         if output.row_join is not None and output.function is None:
@@ -131,14 +128,24 @@ class PaneEmitter:
     def _frame(self, template: Template, window: ClosingWindow) -> DataFrame:
         """Compute one window's pane as a frame."""
         held = [chunk for state in window.slices for chunk in state.chunks]
-        files = self._blocks.paths(block for state in window.slices for block in state.blocks)
+        files = self._blocks.for_spark(block for state in window.slices for block in state.blocks)
         values = PaneValues(
             window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
         )
         return pane_frame(template, window_frame(self._spark, template, held, files), values)
 
-    def _is_large(self, window: ClosingWindow) -> bool:
-        return window.in_files or window.rows_held > self._limits.window_rows
+    def _in_memory(self, window: ClosingWindow) -> ClosingWindow:
+        """Return a window with all of its state in the driver."""
+        if not window.in_files:
+            return window
+        return replace(window, slices=tuple(map(self._staged.in_memory, window.slices)))
+
+    def _is_large(self, template: Template, window: ClosingWindow) -> bool:
+        """Tell whether Spark computes a window from its files: the driver need not hold it."""
+        limits = self._limits
+        if template.keeps_rows:
+            return window.in_files and window.bytes > limits.function_bytes
+        return window.rows > limits.window_rows or window.bytes > limits.window_bytes
 
 
 def _owned(table: pa.Table, place: int) -> PaneRows:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from slackwater.app.watermarks import BoundedLateness, Punctuated
 from slackwater.app.windows import KeyedWindows
@@ -19,18 +18,19 @@ from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
-from slackwater.runtime.emitting import Emission, Limits, PaneEmitter, Watch
+from slackwater.runtime.emitting import Emission, PaneEmitter, Watch
 from slackwater.runtime.keyed import KeyedQuery, split_by_lateness, take_in
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.panes import ClosingWindow, PaneRows
+from slackwater.runtime.placing import Placed, Placer
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
-from slackwater.runtime.state import Block, Counters, KeyedChange, QueryChange, SliceState
+from slackwater.runtime.state import Counters, KeyedChange, QueryChange, SliceState
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
-from slackwater.spark.sinks.base import RETRACTED, SinkWriter
+from slackwater.spark.sinks.base import RETRACTED
 from slackwater.spark.steps import StepRunner
 
 
@@ -58,13 +58,12 @@ class StepExecutor:
 
     def __init__(
         self,
-        spark: SparkSession,
         runner: StepRunner,
         ledger: Ledger,
         blocks: BlockStore,
-        sinks: Mapping[object, SinkWriter],
+        placer: Placer,
+        emitter: PaneEmitter,
         clock: Clock,
-        limits: Limits,
         *,
         files_dead_letters: bool,
     ) -> None:
@@ -72,9 +71,9 @@ class StepExecutor:
         self._runner = runner
         self._ledger = ledger
         self._blocks = blocks
-        self._emitter = PaneEmitter(spark, blocks, sinks, limits)
+        self._placer = placer
+        self._emitter = emitter
         self._clock = clock
-        self._limits = limits
         self._files_dead_letters = files_dead_letters
 
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
@@ -88,7 +87,13 @@ class StepExecutor:
             outcome = self._runner.run(step.template, pieces, slot, parallelism=step.parallelism)
             job = outcome.times
         watch.lap_ms()
-        advances, emission = self._emit(step.template, self._advance(step, outcome), slot, watch)
+        with self._blocks.reading():
+            advanced = self._advance(step, outcome)
+            try:
+                advances, emission = self._emit(step.template, advanced, slot, watch)
+            except BaseException:
+                self._withdraw(advanced.queries)
+                raise
         windows = (window for advance in advances for window in advance.windows)
         rows = dict(zip(windows, emission.counts, strict=True))
         changes = [_with_rows_out(advance, rows) for advance in advances]
@@ -96,7 +101,7 @@ class StepExecutor:
         duties = duties if self._files_dead_letters else []
         position, obsolete = self._ledger.commit(step.number, changes, duties)
         self._ledger.sync(position)
-        self._blocks.remove(obsolete)
+        self._placer.discard(obsolete)
         journal_ms += watch.lap_ms()
         committed_ms = self._clock.now_ms()
         return StepReport(
@@ -194,7 +199,7 @@ class StepExecutor:
             after_ms=watermarks.current_ms,
         )
         too_late = sum(_row_count(step.template, arrived[start]) for start in closing.too_late)
-        added, blocks = self._keep(step, query, arrived, closing)
+        placed = self._keep(query, arrived, closing)
         change = QueryChange(
             query=query.number,
             positions={(index, piece.partition): piece.until for index, piece in plan},
@@ -202,8 +207,8 @@ class StepExecutor:
             fired={firing.window_ms: firing.pane + 1 for firing in closing.firings},
             windows_gone_until_ms=closing.gone_until_ms,
             slices_gone=tuple(start for start in closing.forgotten if start in state.slices),
-            added=added,
-            blocks=blocks,
+            added=placed.added,
+            blocks=placed.blocks,
             counted=Counters(
                 records=sum(piece.events for _, piece in plan),
                 rejected=rejected,
@@ -219,29 +224,18 @@ class StepExecutor:
         windows = _closing_windows(query, arrived, closing)
         return _Advance(query, change, windows, duty, max(arrivals, default=None))
 
-    def _keep(
-        self,
-        step: PlannedStep,
-        query: DeployedQuery,
-        arrived: dict[int, pa.Table],
-        closing: Closing,
-    ) -> tuple[dict[int, pa.Table], dict[int, Block]]:
-        """Decide which new rows stay in the driver and which go to files."""
-        kept = {
-            start: table
-            for start, table in arrived.items()
-            if start not in closing.forgotten and start not in closing.too_late
-        }
-        room = self._limits.state_rows - query.state.rows_held
-        added: dict[int, pa.Table] = {}
-        blocks: dict[int, Block] = {}
-        for start, table in kept.items():
-            room -= table.num_rows
-            if room >= 0:
-                added[start] = table
-            else:
-                blocks[start] = self._blocks.write(step.number, query.number, start, table)
-        return added, blocks
+    def _keep(self, query: DeployedQuery, arrived: dict[int, pa.Table], closing: Closing) -> Placed:
+        """Place the new rows that some window may still need."""
+        gone = closing.forgotten | closing.too_late
+        return self._placer.place(
+            query, {start: table for start, table in arrived.items() if start not in gone}
+        )
+
+    def _withdraw(self, advances: Sequence[_Advance]) -> None:
+        """Remove the files of a step that will be tried again, and write its own."""
+        for advance in advances:
+            for blocks in advance.change.blocks.values():
+                self._placer.discard(blocks)
 
     def _emit(
         self, template: Template, advanced: _Advanced, slot: int, watch: Watch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from slackwater.runtime.columns import Columns
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.keyed_state import settled_bytes
 from slackwater.runtime.reports import InputReport, StepReport
+from slackwater.runtime.state import Block
 from slackwater.scheduling.costs import CostLearner
 from slackwater.scheduling.snapshot import (
     UNKNOWN_DEVIATION_MS,
@@ -51,8 +52,15 @@ class _Asked:
 class Fleet:
     """Keep what policies look at, changed only where something happened."""
 
-    def __init__(self) -> None:
-        """Start without queries."""
+    def __init__(
+        self,
+        *,
+        tiered: bool = False,
+        copied_bytes: Callable[[Sequence[Block]], int] = lambda _: 0,
+    ) -> None:
+        """Start without queries; `copied_bytes` tells what memory holds of blocks on storage."""
+        self._tiered = tiered
+        self._copied_bytes = copied_bytes
         self.queries: list[DeployedQuery] = []
         self._by_number: dict[int, DeployedQuery] = {}
         self._learners: list[CostLearner] = []
@@ -211,9 +219,11 @@ class Fleet:
     def _weigh(self, query: DeployedQuery, deadline_ms: int) -> None:
         """Note what a query's windows hold in memory, and what closing the next one frees."""
         held = freed = 0
-        gone_ms = deadline_ms - query.grid.size_ms - query.lateness_ms
+        # With tiers a closed window's state leaves memory, whether late events are awaited or not.
+        lateness_ms = 0 if self._tiered else query.lateness_ms
+        gone_ms = deadline_ms - query.grid.size_ms - lateness_ms
         for start_ms, state in list(query.state.slices.items()):
-            size = sum(chunk.nbytes for chunk in state.chunks)
+            size = state.bytes_held + self._copied_bytes(state.blocks)
             held += size
             if query.grid.last_window_of(start_ms) <= gone_ms:
                 freed += size

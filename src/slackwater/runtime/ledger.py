@@ -19,6 +19,8 @@ from slackwater.runtime.records import (
     change_from_json,
     change_rows,
     change_to_json,
+    move_of,
+    move_record,
     pack_stored,
     plan_record,
     plans_of,
@@ -29,7 +31,7 @@ from slackwater.runtime.records import (
     range_to_json,
     unpack_stored,
 )
-from slackwater.runtime.state import Block, PlannedRange, QueryChange, QueryState
+from slackwater.runtime.state import Block, Move, PlannedRange, QueryChange, QueryState
 
 logger = logging.getLogger("slackwater")
 
@@ -113,14 +115,15 @@ class Ledger:
             self._numbers[number].source_states = states
             self._journal.append({"kind": "sources", "q": number, "states": states})
 
-    def reset(self, name: str) -> None:
-        """Forget a query altogether; redeployed, it starts anew under another number."""
+    def reset(self, name: str) -> list[Block]:
+        """Forget a query altogether (redeployed, it starts anew); return the files to remove."""
         with self._lock:
             state = self.content.queries.pop(name)
             self._numbers.pop(state.number)
             _forget_query(self.content, state.number)
             position = self._journal.append({"kind": "reset", "name": name})
         self._journal.sync(position)
+        return [block for held in state.slices.values() for block in held.blocks]
 
     def plan(self, plans: Mapping[int, Sequence[PlannedRange]]) -> tuple[int, int]:
         """Write down what a step will read; return its number and the position to `sync`."""
@@ -151,6 +154,17 @@ class Ledger:
             for duty in duties:
                 self.content.duties[duty.step, duty.query] = duty
         return position, obsolete
+
+    def move(self, move: Move) -> list[Block]:
+        """Write down, durably, that rows changed their place; return the files to remove now."""
+        with self._lock:
+            state = self._numbers.get(move.query)
+            if state is None or move.start_ms not in state.slices:
+                return list(move.blocks)  # forgotten meanwhile
+            position = self._journal.append(move_record(move))
+            obsolete = state.move(move)
+        self._journal.sync(position)
+        return list(obsolete)
 
     def sync(self, position: int) -> None:
         """Return once the journal is durable up to a position."""
@@ -229,6 +243,16 @@ class Ledger:
 
         return install
 
+    def block_paths(self) -> set[str]:
+        """Name every file that the state of some query lies in."""
+        with self._lock:
+            return {
+                block.path
+                for state in self.content.queries.values()
+                for held in state.slices.values()
+                for block in held.blocks
+            }
+
     def close(self) -> None:
         """Release the journal."""
         self._journal.close()
@@ -288,6 +312,9 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
                     content.planned_since.setdefault(query, []).extend(ranges)
         case "commit":
             _replay_commit(content, index, record)
+        case "move":
+            if header["q"] in index:
+                index[header["q"]].move(move_of(header))
         case "quarantine":
             index[header["q"]].quarantined = header["error"]
         case "dead plan":

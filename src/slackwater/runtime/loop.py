@@ -21,6 +21,7 @@ from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
+from slackwater.runtime.tiers import Tiers
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy, StepChoice
@@ -55,6 +56,7 @@ class Loop:
         slots: int,
         budget_ms: float,
         memory: MemoryGauge,
+        tiers: Tiers | None = None,
     ) -> None:
         """Bring together what the loop drives."""
         self._fleet = fleet
@@ -66,6 +68,7 @@ class Loop:
         self._slots = slots
         self._budget_ms = budget_ms
         self._memory = memory
+        self._tiers = tiers
         self._use = SlotUse(slots)
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="slackwater-slot")
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="slackwater-keeper")
@@ -290,6 +293,8 @@ class Loop:
 
     def _housekeeping(self, now_ms: float) -> None:
         """Start what can be done beside the steps: snapshots, dead letters."""
+        if self._tiers is not None:
+            self._tiers.look(now_ms)
         for chore in [chore for chore in self._chores if chore.done()]:
             self._chores.remove(chore)
             error = chore.exception()

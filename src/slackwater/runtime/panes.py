@@ -31,9 +31,16 @@ class ClosingWindow:
     slices: tuple[SliceState, ...]
 
     @property
-    def rows_held(self) -> int:
-        """Count its state rows in the driver."""
-        return sum(state.rows_held for state in self.slices)
+    def rows(self) -> int:
+        """Count its state rows, wherever they are."""
+        stored = sum(block.rows for state in self.slices for block in state.blocks)
+        return stored + sum(state.rows_held for state in self.slices)
+
+    @property
+    def bytes(self) -> int:
+        """Return how much memory its state takes, or would."""
+        stored = sum(block.bytes for state in self.slices for block in state.blocks)
+        return stored + sum(state.bytes_held for state in self.slices)
 
     @property
     def in_files(self) -> bool:

@@ -15,6 +15,7 @@ from slackwater.runtime.state import (
     Counters,
     KeyedChange,
     KeyedState,
+    Move,
     PlannedRange,
     QueryChange,
     QueryState,
@@ -72,6 +73,30 @@ def plans_of(header: Json) -> dict[int, tuple[PlannedRange, ...]]:
     return {query: tuple(map(range_from_json, ranges)) for query, ranges in header["plans"]}
 
 
+def move_record(move: Move) -> Json:
+    """Write that rows changed their place."""
+    return {
+        "kind": "move",
+        "q": move.query,
+        "slice": move.start_ms,
+        "rows": move.rows,
+        "blocks": [block_to_json(block) for block in move.blocks],
+        "merged": list(move.merged),
+    }
+
+
+def move_of(header: Json) -> Move:
+    """Read that rows changed their place."""
+    blocks = tuple(Block(*cells) for cells in header["blocks"])
+    merged = tuple(header["merged"])
+    return Move(header["q"], header["slice"], header["rows"], blocks, merged)
+
+
+def block_to_json(block: Block) -> list[Any]:
+    """Write where rows lie."""
+    return [block.path, block.rows, block.bytes]
+
+
 def change_to_json(change: QueryChange) -> Json:
     """Write a change, all but the rows it adds."""
     counted = change.counted
@@ -82,7 +107,11 @@ def change_to_json(change: QueryChange) -> Json:
         "fired": list(change.fired.items()),
         "until": change.windows_gone_until_ms,
         "gone": list(change.slices_gone),
-        "blocks": [[start, block.path, block.rows] for start, block in change.blocks.items()],
+        "blocks": [
+            [start, *block_to_json(block)]
+            for start, blocks in change.blocks.items()
+            for block in blocks
+        ],
         "n": _counters_to_json(counted),
         "stages": [
             [
@@ -111,7 +140,7 @@ def change_from_json(cells: Json, rows: StageRows) -> QueryChange:
         windows_gone_until_ms=cells["until"],
         slices_gone=tuple(cells["gone"]),
         added=rows.get(0, {}),
-        blocks={start: Block(path, count) for start, path, count in cells["blocks"]},
+        blocks=_blocks_from_json(cells["blocks"]),
         counted=Counters(*cells["n"]),
         stages=tuple(
             StageChange(
@@ -144,7 +173,7 @@ def query_to_json(state: QueryState) -> Json:
         "panes": list(state.panes.items()),
         "until": state.gone_until_ms,
         "blocks": [
-            [start, block.path, block.rows]
+            [start, *block_to_json(block)]
             for start, held in state.slices.items()
             for block in held.blocks
         ],
@@ -187,9 +216,8 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
         state.pending = tuple(map(range_from_json, cells["pending"]))
     for start, table in rows.get(0, {}).items():
         state.slices[start] = SliceState().plus(chunk=table)
-    for start, path, count in cells["blocks"]:
-        held = state.slices.get(start, SliceState())
-        state.slices[start] = held.plus(block=Block(path, count))
+    for start, blocks in _blocks_from_json(cells["blocks"]).items():
+        state.slices[start] = state.slices.get(start, SliceState()).plus(blocks=blocks)
     return state
 
 
@@ -289,6 +317,14 @@ def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table:
             pa.table({**columns, **dict(zip(table.column_names, table.columns, strict=True))})
         )
     return pa.concat_tables(tagged)
+
+
+def _blocks_from_json(cells: Iterable[Sequence[Any]]) -> dict[int, tuple[Block, ...]]:
+    """Read blocks by slice; earlier versions did not write how much memory their rows take."""
+    found: dict[int, tuple[Block, ...]] = {}
+    for start, *block in cells:
+        found[start] = (*found.get(start, ()), Block(*block))
+    return found
 
 
 def _positions_to_json(positions: Mapping[PartitionId, int]) -> list[list[int]]:

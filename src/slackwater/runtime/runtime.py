@@ -20,19 +20,26 @@ from slackwater.app.outputs import Output
 from slackwater.app.sizes import to_bytes
 from slackwater.app.stream import App
 from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.lateness.tier_policies import default_tiering
+from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
+from slackwater.runtime.block_files import block_files
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
 from slackwater.runtime.deployed import DeployedQuery
-from slackwater.runtime.emitting import Limits
+from slackwater.runtime.emitting import PaneEmitter
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
+from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.loop import Loop
 from slackwater.runtime.memory_gauge import MemoryGauge
+from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
+from slackwater.runtime.staged import StagedBlocks
+from slackwater.runtime.tiers import Tiers
 from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
@@ -52,7 +59,9 @@ class Runtime:
     `journal` is the directory that makes it crash-proof (None: a temporary one, for trying out).
     `slots` is how many steps run at once (default: Spark's parallelism). `budget` is about how long
     a step may take; a larger backlog is worked off in slices. `memory` is how much window state may
-    be held in memory: near it, the policy frees what it can. `dead_letters="count"` only counts
+    be held in memory. `state="tiered"` keeps to it: state of past windows, and what does not fit,
+    is moved to `storage` (a directory or URI; default: beside the journal) as `tiering` says;
+    `state="memory"` keeps everything in memory. `dead_letters="count"` only counts
     records that could not be used; "file" also files each with its reason. `profile=True` splits
     the time of each Spark job into submitting, running and collecting, which costs some itself.
     """
@@ -66,6 +75,9 @@ class Runtime:
         slots: int | None = None,
         budget: Duration = "250 ms",
         memory: str | int = "1 GB",
+        state: Literal["tiered", "memory"] = "tiered",
+        storage: str | os.PathLike[str] | None = None,
+        tiering: TierPolicy | None = None,
         prepare: bool = True,
         durable: bool = True,
         dead_letters: Literal["file", "count"] = "file",
@@ -78,6 +90,9 @@ class Runtime:
             raise DescriptionError(f"slots={slots}: at least one step must be able to run")
         if dead_letters not in ("file", "count"):
             raise DescriptionError(f"dead_letters={dead_letters!r}: use 'file' or 'count'")
+        if state not in ("tiered", "memory"):
+            raise DescriptionError(f"state={state!r}: use 'tiered' or 'memory'")
+        budget_bytes, tiered = to_bytes(memory, "memory"), state == "tiered"
         if prepare and spark.conf.get("spark.sql.adaptive.enabled", "true") == "true":
             logger.warning(
                 "spark.sql.adaptive.enabled is on, so no plan can be prepared and every step is "
@@ -92,23 +107,44 @@ class Runtime:
             journal = self._temporary.name
         self.directory = Path(journal)
         self._ledger = Ledger(self.directory, durable=durable)
-        self._blocks = BlockStore(self.directory / "blocks")
-        self._blocks.remove_orphans(_referenced_blocks(self._ledger))
+        place = self.directory / "blocks" if storage is None else storage
+        self._blocks = BlockStore(block_files(place, "storage"))
+        self._blocks.remove_orphans(self._ledger.block_paths())
+        self._staged = StagedBlocks(self._blocks)
+        self._lane = IoLane()
         self._runner = StepRunner(spark, prepare=prepare, profile=profile)
-        self._fleet = Fleet()
+        self._fleet = Fleet(tiered=tiered, copied_bytes=self._staged.bytes_of)
         self._sinks: dict[object, SinkWriter] = {}
         self._templates: dict[object, Template] = {}
         self._warm: set[Template] = set()
         self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
+        limits = limits or Limits()
+        placer = Placer(
+            self._blocks,
+            self._staged,
+            self._lane,
+            limits,
+            budget_bytes=budget_bytes,
+            used_bytes=lambda: self._fleet.state_bytes,
+            tiered=tiered,
+        )
         executor = StepExecutor(
-            spark,
             self._runner,
             self._ledger,
             self._blocks,
-            self._sinks,
+            placer,
+            PaneEmitter(spark, self._blocks, self._staged, self._sinks, limits),
             self._clock,
-            limits or Limits(),
             files_dead_letters=dead_letters == "file",
+        )
+        self._tiers = Tiers(
+            self._ledger,
+            self._blocks,
+            self._staged,
+            self._lane,
+            tiering or default_tiering(),
+            budget_bytes,
+            lambda: self._fleet.queries,
         )
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
         self._loop = Loop(
@@ -120,7 +156,8 @@ class Runtime:
             clock=self._clock,
             slots=self._slots,
             budget_ms=to_ms(budget, "budget"),
-            memory=MemoryGauge(to_bytes(memory, "memory"), lambda: stored_bytes(spark)),
+            memory=MemoryGauge(budget_bytes, lambda: stored_bytes(spark)),
+            tiers=self._tiers if tiered else None,
         )
 
     def deploy(
@@ -231,6 +268,7 @@ class Runtime:
     def close(self) -> None:
         """Finish, and release the journal, the sinks and the sources."""
         self._loop.close()
+        self._tiers.close()
         for query in self._fleet.queries:
             for reader in query.readers:
                 reader.close()
@@ -280,7 +318,7 @@ class Runtime:
         output, readers = opened.output, opened.readers
         known = self._ledger.content.queries.get(opened.name)
         if known is not None and reset:
-            self._ledger.reset(opened.name)
+            self._blocks.remove(self._ledger.reset(opened.name))
             known = None
         state = known or self._ledger.introduce(opened.name, opened.mark)
         since = self._ledger.content.planned_since.pop(state.number, [])
@@ -409,12 +447,3 @@ def _check_inputs(app: App, name: str, inputs: dict[str, SourceDescription]) -> 
             raise DescriptionError(
                 f"{place}: {given}={source!r} is not a source; use generator(...), files(...), ..."
             )
-
-
-def _referenced_blocks(ledger: Ledger) -> set[str]:
-    return {
-        block.path
-        for state in ledger.content.queries.values()
-        for held in state.slices.values()
-        for block in held.blocks
-    }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,25 @@ PlannedRange = tuple[int, Range]  # (input of the query, what it reads there)
 class Block:
     """Name a file that holds state rows of one slice, outside the driver."""
 
-    path: str  # relative to the state directory
+    path: str  # relative to where blocks are stored
     rows: int
+    bytes: int = 0  # what the rows take in memory, not in the file
+
+
+@dataclass(frozen=True)
+class Move:
+    """Say that state rows of one slice have changed their place; the rows are the same."""
+
+    query: int
+    start_ms: int
+    rows: int  # so many of the rows in the driver, the oldest, are now in the blocks
+    blocks: tuple[Block, ...]
+    merged: tuple[str, ...] = ()  # paths of blocks whose rows are now in the new ones
 
 
 @dataclass(frozen=True)
 class SliceState:
-    """Hold the state rows of one slice: small ones here, large ones in files."""
+    """Hold the state rows of one slice: in the driver, and in files."""
 
     chunks: tuple[pa.Table, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -38,10 +51,26 @@ class SliceState:
         """Count the rows in the driver."""
         return sum(chunk.num_rows for chunk in self.chunks)
 
-    def plus(self, *, chunk: pa.Table | None = None, block: Block | None = None) -> SliceState:
+    @cached_property
+    def bytes_held(self) -> int:
+        """Count the bytes of the rows in the driver."""
+        return sum(chunk.nbytes for chunk in self.chunks)
+
+    def plus(self, *, chunk: pa.Table | None = None, blocks: tuple[Block, ...] = ()) -> SliceState:
         """Return this state with more rows."""
         chunks = self.chunks if chunk is None else (*self.chunks, chunk)
-        return SliceState(chunks, self.blocks if block is None else (*self.blocks, block))
+        return SliceState(chunks, (*self.blocks, *blocks))
+
+    def moved(self, move: Move) -> SliceState:
+        """Return this state with the same rows in other places."""
+        chunks, rows = [], move.rows
+        for chunk in self.chunks:
+            taken = min(rows, chunk.num_rows)
+            rows -= taken
+            if taken < chunk.num_rows or not chunk.num_rows:
+                chunks.append(chunk.slice(taken))
+        stayed = (block for block in self.blocks if block.path not in move.merged)
+        return SliceState(tuple(chunks), (*stayed, *move.blocks))
 
 
 @dataclass(frozen=True)
@@ -119,7 +148,7 @@ class QueryChange:
     windows_gone_until_ms: int | None  # windows that start here or earlier are over
     slices_gone: tuple[int, ...]
     added: Mapping[int, pa.Table]  # slice -> rows for the driver to keep
-    blocks: Mapping[int, Block]  # slice -> rows kept in a file
+    blocks: Mapping[int, tuple[Block, ...]]  # slice -> rows kept in files
     counted: Counters
     stages: tuple[StageChange, ...] = ()  # of a chain of windows, from the second on
     keyed: KeyedChange | None = None  # of windows that each key has for itself
@@ -199,8 +228,8 @@ class QueryState:
             self.panes = {start: n for start, n in self.panes.items() if start > until_ms}
         for start, table in change.added.items():
             self.slices[start] = self.slices.get(start, SliceState()).plus(chunk=table)
-        for start, block in change.blocks.items():
-            self.slices[start] = self.slices.get(start, SliceState()).plus(block=block)
+        for start, blocks in change.blocks.items():
+            self.slices[start] = self.slices.get(start, SliceState()).plus(blocks=blocks)
         gone = [self.slices.pop(start, SliceState()) for start in change.slices_gone]
         self.stages = tuple(
             self.stage(index).after(stage) for index, stage in enumerate(change.stages)
@@ -210,6 +239,14 @@ class QueryState:
         self.counters = self.counters.plus(change.counted)
         self.pending = None
         return tuple(block for state in gone for block in state.blocks)
+
+    def move(self, move: Move) -> tuple[Block, ...]:
+        """Take in that rows changed their place; return the files that nothing needs any more."""
+        held = self.slices.get(move.start_ms)
+        if held is None:  # the slice was forgotten meanwhile
+            return move.blocks
+        self.slices[move.start_ms] = held.moved(move)
+        return tuple(block for block in held.blocks if block.path in move.merged)
 
     def captured(self) -> QueryState:
         """Return a copy that later changes leave alone (tables are shared; they never change)."""

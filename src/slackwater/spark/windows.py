@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +43,7 @@ class PaneValues:
 
 
 def window_frame(
-    spark: SparkSession, template: Template, held: Sequence[pa.Table], files: Sequence[Path]
+    spark: SparkSession, template: Template, held: Sequence[pa.Table], files: Sequence[str]
 ) -> DataFrame:
     """Read a window's state, wherever it lies."""
     parts = []
@@ -55,7 +54,7 @@ def window_frame(
         else:
             parts.append(spark.createDataFrame(table))
     if files:
-        stored = spark.read.parquet(*(str(path) for path in files))
+        stored = spark.read.parquet(*files)
         parts.append(stored.select(*map(quoted, template.state_columns)))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 

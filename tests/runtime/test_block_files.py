@@ -1,0 +1,109 @@
+"""What every place for block files must do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from slackwater.errors import DescriptionError
+from slackwater.runtime.block_files import (
+    BlockFiles,
+    LocalBlockFiles,
+    RemoteBlockFiles,
+    block_files,
+)
+from slackwater.runtime.blocks import BlockStore
+
+CONTENT = pa.py_buffer(b"PAR1 and so on")
+
+
+@pytest.fixture(params=["local", "remote on disk", "remote in memory"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> BlockFiles:
+    if request.param == "local":
+        return LocalBlockFiles(tmp_path / "blocks")
+    if request.param == "remote on disk":
+        root = tmp_path / "blocks"
+        return RemoteBlockFiles(fs.LocalFileSystem(), str(root), root.as_uri())
+    return RemoteBlockFiles(fs._MockFileSystem(), "bucket/blocks", "mock://bucket/blocks")
+
+
+def test_what_was_written_can_be_read(files: BlockFiles) -> None:
+    files.write("query=1/slice=-5/a.parquet", CONTENT)
+    assert files.read("query=1/slice=-5/a.parquet").equals(CONTENT)
+    assert files.names() == ["query=1/slice=-5/a.parquet"]
+    assert files.for_spark("query=1/slice=-5/a.parquet").endswith("/query=1/slice=-5/a.parquet")
+
+
+def test_nothing_is_there_before_the_first_write(files: BlockFiles) -> None:
+    assert files.names() == []
+    files.remove("query=1/slice=0/a.parquet")
+
+
+def test_removing_the_last_file_leaves_nothing(files: BlockFiles, tmp_path: Path) -> None:
+    for name in ("query=1/slice=0/a", "query=1/slice=0/b", "query=2/slice=0/a"):
+        files.write(name, CONTENT)
+    files.remove("query=1/slice=0/a")
+    assert sorted(files.names()) == ["query=1/slice=0/b", "query=2/slice=0/a"]
+    files.remove("query=1/slice=0/b")
+    files.remove("query=1/slice=0/b")
+    assert files.names() == ["query=2/slice=0/a"]
+    assert not (tmp_path / "blocks" / "query=1").exists()
+    files.write("query=1/slice=0/c", CONTENT)
+    assert len(files.names()) == 2
+
+
+def test_orphans_are_removed_and_others_stay(files: BlockFiles) -> None:
+    store = BlockStore(files)
+    kept, orphan = (store.write(1, start, pa.table({"x": [1]})) for start in (0, 10))
+    files.write("query=1/slice=20/_temporary/0/part", CONTENT)
+    assert store.remove_orphans({kept.path}) == 2
+    assert files.names() == [kept.path]
+    assert store.read(kept).to_pylist() == [{"x": 1}]
+    assert orphan.path not in files.names()
+
+
+def test_a_block_being_read_is_removed_when_its_readers_are_done(files: BlockFiles) -> None:
+    store = BlockStore(files)
+    block = store.write(1, 0, pa.table({"x": [1]}))
+    with store.reading():
+        with store.reading():
+            store.remove([block])
+        assert store.read(block).num_rows == 1
+        with store.reading():
+            pass  # who comes later does not see the block any more, and does not keep it
+        assert files.names()
+    assert not files.names()
+
+
+def test_a_reader_that_fails_keeps_nothing(files: BlockFiles) -> None:
+    store = BlockStore(files)
+    block = store.write(1, 0, pa.table({"x": [1]}))
+
+    def fail_while_reading() -> None:
+        with store.reading():
+            store.remove([block])
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail_while_reading()
+    assert not files.names()
+
+
+def test_a_directory_is_local_however_it_is_written(tmp_path: Path) -> None:
+    for place in (tmp_path, str(tmp_path), tmp_path.as_uri()):
+        found = block_files(place, "storage")
+        assert isinstance(found, LocalBlockFiles)
+        assert found.for_spark("a") == str(tmp_path / "a")
+
+
+def test_a_place_that_nobody_knows_is_refused_with_a_remedy() -> None:
+    with pytest.raises(DescriptionError, match=r"storage='ftp://.*hdfs://"):
+        block_files("ftp://host/path", "storage")
+
+
+def test_spark_calls_s3_otherwise() -> None:
+    files = RemoteBlockFiles(fs._MockFileSystem(), "b/p", "s3://b/p/")
+    assert files.for_spark("a") == "s3a://b/p/a"

@@ -1,0 +1,262 @@
+"""Moving window state: the rows stay the same, wherever they are, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from slackwater.lateness.tier_policies import Bootstrap, Standard
+from slackwater.lateness.tiering import TierPolicy
+from slackwater.progress.grid import WindowGrid
+from slackwater.progress.watermarks import Watermarks
+from slackwater.runtime.block_files import LocalBlockFiles
+from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.deployed import DeployedQuery
+from slackwater.runtime.io_lane import IoLane
+from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.placing import Limits, Placer, own_memory
+from slackwater.runtime.staged import StagedBlocks
+from slackwater.runtime.state import Block, Counters, QueryChange
+from slackwater.runtime.tiers import Tiers
+
+SIZE_MS = 1_000
+
+
+class Rig:
+    """Everything but Spark: a ledger, files, a lane, and one query over tumbling windows."""
+
+    def __init__(self, directory: Path, policy: TierPolicy, *, budget: float = 1e9) -> None:
+        self.directory = directory
+        self.ledger = Ledger(directory, durable=False)
+        self.files = LocalBlockFiles(directory / "blocks")
+        self.blocks = BlockStore(self.files)
+        self.staged = StagedBlocks(self.blocks)
+        self.lane = IoLane()
+        known = self.ledger.content.queries.get("q")
+        self.state = known or self.ledger.introduce("q", {})
+        self.query = DeployedQuery(
+            row=0,
+            state=self.state,
+            template=cast(Any, type("Template", (), {"keeps_rows": False})),
+            readers=(),
+            grid=WindowGrid(SIZE_MS, SIZE_MS),
+            lateness_ms=100_000,
+        )
+        self.tiers = Tiers(
+            self.ledger,
+            self.blocks,
+            self.staged,
+            self.lane,
+            policy,
+            budget,
+            lambda: [self.query],
+        )
+        self.placer = Placer(
+            self.blocks,
+            self.staged,
+            self.lane,
+            Limits(journal_bytes=1_000),
+            budget_bytes=budget,
+            used_bytes=lambda: (
+                sum(s.bytes_held for s in self.state.slices.values()) + self.staged.bytes
+            ),
+            tiered=True,
+        )
+
+    def step(
+        self, arrived: dict[int, list[int]], watermark_ms: int, gone: tuple[int, ...] = ()
+    ) -> None:
+        """Commit a step that brings rows, and forgets slices."""
+        placed = self.placer.place(self.query, {s: table(rows) for s, rows in arrived.items()})
+        step, _ = self.ledger.plan({self.state.number: ()})
+        change = QueryChange(
+            query=self.state.number,
+            positions={},
+            watermarks=Watermarks({(0, 0): watermark_ms}, watermark_ms),
+            fired={},
+            windows_gone_until_ms=None,
+            slices_gone=gone,
+            added=placed.added,
+            blocks=placed.blocks,
+            counted=Counters(),
+        )
+        _, obsolete = self.ledger.commit(step, [change], [])
+        self.placer.discard(obsolete)
+
+    def move(self) -> None:
+        self.tiers.decide(0.0)
+        self.tiers.settle()
+
+    def rows(self, start: int) -> list[int]:
+        held = self.staged.in_memory(self.state.slices[start])
+        return sorted(x for chunk in held.chunks for x in chunk["x"].to_pylist())
+
+    def close(self) -> None:
+        self.tiers.close()
+        self.ledger.close()
+
+
+def table(rows: list[int]) -> pa.Table:
+    return pa.table({"x": pa.array(rows, pa.int64())})
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path, Standard(small_bytes=0))
+    yield made
+    made.close()
+
+
+def test_a_past_window_moves_to_storage_and_keeps_its_rows(rig: Rig) -> None:
+    rig.step({0: [1, 2], 1_000: [3]}, watermark_ms=1_000)
+    rig.step({0: [4]}, watermark_ms=1_000)
+    rig.move()
+    past, still_open = rig.state.slices[0], rig.state.slices[1_000]
+    assert not past.chunks
+    assert [block.rows for block in past.blocks] == [3]
+    assert still_open.chunks
+    assert not still_open.blocks
+    assert rig.rows(0) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_moved_rows_are_found_after_a_restart(tmp_path: Path, snapshot: bool) -> None:
+    rig = Rig(tmp_path, Standard(small_bytes=0))
+    rig.step({0: [1]}, watermark_ms=0)
+    rig.step({0: [2]}, watermark_ms=1_000)
+    if snapshot:  # in which both chunks become one
+        rig.ledger.begin_snapshot({})()
+    rig.move()
+    rig.step({0: [3]}, watermark_ms=1_000)
+    rig.close()
+    again = Rig(tmp_path, Standard(small_bytes=0))
+    assert again.rows(0) == [1, 2, 3]
+    assert again.blocks.remove_orphans(again.ledger.block_paths()) == 0
+    again.close()
+
+
+def test_rows_that_come_during_a_move_stay(rig: Rig) -> None:
+    rig.step({0: [1]}, watermark_ms=1_000)
+    write = rig.files.write
+
+    def write_late(path: str, content: pa.Buffer) -> None:
+        rig.files.write = write  # type: ignore[method-assign]
+        rig.step({0: [2]}, watermark_ms=1_000)
+        write(path, content)
+
+    rig.files.write = write_late  # type: ignore[method-assign]
+    rig.move()
+    assert [chunk["x"].to_pylist() for chunk in rig.state.slices[0].chunks] == [[2]]
+    assert rig.rows(0) == [1, 2]
+
+
+def test_a_window_forgotten_during_its_move_leaves_no_file(rig: Rig) -> None:
+    rig.step({0: [1]}, watermark_ms=1_000)
+    write = rig.files.write
+
+    def forget_then_write(path: str, content: pa.Buffer) -> None:
+        rig.step({}, watermark_ms=9_000, gone=(0,))
+        write(path, content)
+
+    rig.files.write = forget_then_write  # type: ignore[method-assign]
+    rig.move()
+    assert not rig.state.slices
+    assert not rig.files.names()
+
+
+def test_storage_that_fails_loses_nothing_and_is_tried_again(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.step({0: [1]}, watermark_ms=1_000)
+    write = rig.files.write
+
+    def full(path: str, content: pa.Buffer) -> None:
+        raise OSError(28, "No space left on device")
+
+    rig.files.write = full  # type: ignore[method-assign]
+    rig.move()
+    assert "No space left" in caplog.text
+    assert rig.rows(0) == [1]
+    rig.files.write = write  # type: ignore[method-assign]
+    rig.move()
+    assert rig.state.slices[0].blocks
+    assert rig.rows(0) == [1]
+
+
+def test_large_pieces_go_to_storage_at_once_and_never_through_the_journal(rig: Rig) -> None:
+    rig.step({0: list(range(1_000))}, watermark_ms=0)
+    held = rig.state.slices[0]
+    assert not held.chunks
+    assert rig.staged.bytes == held.blocks[0].bytes  # and are read from memory
+    journal = sum(path.stat().st_size for path in (rig.directory / "journal").iterdir())
+    assert journal < 2_000
+
+
+def test_late_rows_go_to_storage_and_not_into_memory(rig: Rig) -> None:
+    rig.step({0: list(range(1_000))}, watermark_ms=1_000)
+    rig.step({0: list(range(1_000))}, watermark_ms=1_000)
+    assert rig.staged.bytes == rig.state.slices[0].blocks[0].bytes  # of when it was open
+
+
+def test_a_full_budget_sends_even_small_pieces_to_storage(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, Standard(), budget=100)
+    rig.step({0: list(range(100))}, watermark_ms=0)
+    assert not rig.state.slices[0].chunks
+    assert rig.staged.bytes == 0
+    assert rig.rows(0) == list(range(100))
+    rig.close()
+
+
+def test_the_bootstrap_keeps_the_first_rows_in_memory(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, Bootstrap(small_bytes=0, keep_share=0.25))
+    rig.step({0: list(range(100))}, watermark_ms=1_000)
+    rig.move()
+    first, rest = rig.state.slices[0].blocks
+    assert (first.rows, rest.rows) == (25, 75)
+    kept = rig.staged.table(first)
+    assert kept is not None
+    assert kept["x"].to_pylist() == list(range(25))
+    assert rig.staged.table(rest) is None
+    assert rig.rows(0) == list(range(100))
+    rig.move()
+    assert rig.state.slices[0].blocks == (first, rest)
+    rig.close()
+
+
+def test_forgotten_windows_leave_neither_files_nor_copies(rig: Rig) -> None:
+    rig.step({0: list(range(1_000))}, watermark_ms=0)
+    rig.step({}, watermark_ms=9_000, gone=(0,))
+    assert not rig.files.names()
+    assert rig.staged.bytes == 0
+
+
+def test_a_failed_write_of_a_step_leaves_nothing_behind(rig: Rig) -> None:
+    def full(path: str, content: pa.Buffer) -> None:
+        raise OSError(28, "No space left on device")
+
+    rig.files.write = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="No space"):
+        rig.step({0: list(range(1_000))}, watermark_ms=0)
+    assert rig.staged.bytes == 0
+
+
+def test_a_slice_of_a_large_table_does_not_keep_it_alive() -> None:
+    whole = pa.table({"x": pa.array(range(100_000)), "s": pa.array(["abc"] * 100_000)})
+    part = own_memory(whole.slice(50_000, 10))
+    assert part.equals(whole.slice(50_000, 10))
+    assert part.get_total_buffer_size() < 10_000
+    assert own_memory(whole) is whole
+
+
+def test_copies_are_counted_once() -> None:
+    staged = StagedBlocks(BlockStore(LocalBlockFiles(Path("unused"))))
+    block = Block("a", 1, 100)
+    staged.put(block, table([1]))
+    staged.put(block, table([1]))
+    assert staged.bytes == 100
+    staged.drop([block, block])
+    assert staged.bytes == 0
