@@ -14,6 +14,7 @@ from slackwater.app.aggregates import (
 from slackwater.app.stream import App
 from slackwater.app.watermarks import bounded, from_source, punctuated
 from slackwater.app.windows import counted, sessions, sliding, tumbling
+from slackwater.app.wishes import amend_every, cover
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.baselines import (
@@ -41,6 +42,7 @@ __all__ = [
     "App",
     "Runtime",
     "SlackwaterError",
+    "amend_every",
     "approx_distinct",
     "approx_quantile",
     "bounded",
@@ -48,6 +50,7 @@ __all__ = [
     "console",
     "count",
     "counted",
+    "cover",
     "deadline",
     "default",
     "fcfs",

@@ -25,7 +25,7 @@ def test_an_app_lists_its_outputs_and_inputs() -> None:
     assert app.inputs == ("left", "right")
     assert app.outputs == (output,)
     assert [leaf.name for leaf in leaves(output.stream)] == ["left", "right"]
-    assert output.lateness_ms == 2_000
+    assert output.lateness.bound == 2_000
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.progress.bounds import WindowBounds
 from slackwater.progress.chaining import close_stage
 from slackwater.progress.closing import close_windows
 from slackwater.progress.grid import WindowGrid
@@ -50,7 +51,7 @@ class Chain:
                 arrived.setdefault(start, []).append(time)
         closing = close_windows(
             self.first,
-            lateness_ms=self.lateness_ms,
+            bounds=WindowBounds(self.lateness_ms),
             held=self.slices,
             arrived=arrived,
             panes=self.first_panes,
@@ -80,7 +81,7 @@ class Chain:
         closing = close_stage(
             self.second,
             self.first.size_ms,
-            lateness_ms=self.lateness_ms,
+            bounds=WindowBounds(self.lateness_ms),
             held=self.sources,
             arrived=fired,
             panes=self.second_panes,
@@ -151,7 +152,7 @@ def test_a_window_that_ends_between_two_windows_is_forgotten_at_once() -> None:
     closing = close_stage(
         WindowGrid(size_ms=2, slide_ms=10),
         4,
-        lateness_ms=0,
+        bounds=WindowBounds(0),
         held=[],
         arrived=[0],
         panes={},

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.progress.closing import Closing, close_windows
+from slackwater.progress.bounds import WindowBounds
+from slackwater.progress.closing import Amending, Closing, close_windows
 from slackwater.progress.grid import WindowGrid
 
 grids = st.builds(
@@ -45,7 +46,7 @@ class Sliced:
                 arrived.setdefault(start_ms, []).append(time_ms)
         closing = close_windows(
             self.grid,
-            lateness_ms=self.lateness_ms,
+            bounds=WindowBounds(self.lateness_ms),
             held=self.slices.keys(),
             arrived=arrived.keys(),
             panes=self.panes,
@@ -186,3 +187,87 @@ def test_an_event_too_late_for_one_window_still_counts_in_another() -> None:
     state = Sliced(WindowGrid(10, 5), lateness_ms=0)
     assert state.step([6], 12) == ([(0, 0, "on_time", (6,))], [])
     assert state.step([7], 15) == ([(5, 0, "on_time", (6, 7))], [])
+
+
+@dataclass
+class Amended(Sliced):
+    """Keep state where windows are amended when asked to, under bounds that change."""
+
+    bounds: WindowBounds = field(default_factory=lambda: WindowBounds(0))
+    waiting: frozenset[int] = frozenset()
+    accepted: dict[int, list[int]] = field(default_factory=dict)  # by window, in all
+    shown: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by window, in its last pane
+
+    def amend(self, times: list[int], after_ms: int, due: frozenset[int], *, now: bool) -> None:
+        arrived: dict[int, list[int]] = {}
+        late = set()
+        for time_ms in times:
+            start_ms = self.grid.slice_start(time_ms)
+            if start_ms is None:
+                continue
+            arrived.setdefault(start_ms, []).append(time_ms)
+            for window_ms in self.grid.windows_of(start_ms):
+                end_ms = window_ms + self.grid.size_ms
+                if not self.bounds.over(end_ms, self.watermark_ms):
+                    self.accepted.setdefault(window_ms, []).append(time_ms)
+                    if self.watermark_ms is not None and end_ms <= self.watermark_ms:
+                        late.add(window_ms)
+        closing = close_windows(
+            self.grid,
+            bounds=self.bounds,
+            held=self.slices.keys(),
+            arrived=arrived.keys(),
+            panes=self.panes,
+            gone_until_ms=self.gone_until_ms,
+            before_ms=self.watermark_ms,
+            after_ms=after_ms,
+            amending=Amending(self.waiting | late, due, now),
+        )
+        before = dict(self.slices)
+        for start_ms, more in arrived.items():
+            if start_ms not in closing.too_late:
+                self.slices[start_ms] = self.slices.get(start_ms, []) + more
+        whole = self.slices
+        for firing in closing.firings:
+            assert firing.pane == self.fired[firing.window_ms]
+            self.fired[firing.window_ms] += 1
+            self.slices = before if firing.held_only else whole
+            self.shown[firing.window_ms] = self._content(firing.window_ms)
+        self.slices = whole
+        self._forget(closing)
+        self.waiting, self.watermark_ms = closing.waiting, after_ms
+
+    fired: Counter[int] = field(default_factory=Counter)
+
+
+@given(
+    grids,
+    st.integers(0, 30),
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 60), max_size=5),
+            st.integers(0, 15),
+            st.booleans(),
+            st.frozensets(st.integers(-12, 60)),
+            st.none() | st.integers(0, 30),
+        ),
+        max_size=12,
+    ),
+)
+def test_last_panes_show_all_that_was_accepted_whenever_windows_are_amended(
+    grid: WindowGrid,
+    lateness_ms: int,
+    script: list[tuple[list[int], int, bool, frozenset[int], int | None]],
+) -> None:
+    state = Amended(grid, 0, bounds=WindowBounds(lateness_ms))
+    now_ms = 0
+    for times, ahead_ms, now, due, bound_ms in script:
+        now_ms += ahead_ms
+        state.amend(times, now_ms, due, now=now)
+        if bound_ms is not None:
+            state.bounds = state.bounds.changed(now_ms, bound_ms)
+    state.amend([], 10_000, frozenset(), now=True)
+    assert state.shown == {w: tuple(sorted(times)) for w, times in state.accepted.items()}
+    assert not state.slices
+    assert not state.panes
+    assert not state.waiting

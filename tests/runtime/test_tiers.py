@@ -9,6 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from slackwater.lateness.state import LatenessWish
 from slackwater.lateness.tier_policies import Bootstrap, Standard
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.grid import WindowGrid
@@ -44,7 +45,7 @@ class Rig:
             template=cast(Any, type("Template", (), {"keeps_rows": False})),
             readers=(),
             grid=WindowGrid(SIZE_MS, SIZE_MS),
-            lateness_ms=100_000,
+            wish=LatenessWish(100_000),
         )
         self.tiers = Tiers(
             self.ledger,

@@ -30,6 +30,7 @@ from slackwater.app.watermarks import WatermarkStrategy
 from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows, Windows
 from slackwater.errors import SinkError
 from slackwater.lateness.tier_policies import Bootstrap, Standard
+from slackwater.lateness.triggers import AmendTrigger
 from slackwater.runtime import ledger as ledgers
 from slackwater.runtime import tiers
 from slackwater.runtime.placing import Limits
@@ -69,6 +70,7 @@ AGGREGATES = {
 EXACT = ("rows", "values", "sum_whole", "sum_decimal", "least", "most_decimal", "distinct_keys")
 SKETCHES = ("distinct_keys", "distinct_values", "median", "tails")
 NUMBERS = (*EXACT, "sum_double", "sum_expression", "mean_double", "mean_decimal", "median")
+STALENESS = (None, 0.01, 0.3, sw.amend_every(interval="500 ms"), sw.amend_every(events=3))
 KEYS = [(), ("k",), ("g",), ("k", "g"), ("v",), ("d", "mark")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_2024_MS = 1_704_067_200_000
@@ -156,6 +158,7 @@ class Case:
     hows: tuple[str, ...] = ()
     stages: tuple[Windows, ...] = ()  # of further stages
     stage_by: tuple[str, ...] = ()
+    staleness: float | AmendTrigger | None = None
 
     @property
     def event_times(self) -> dict[str, str]:
@@ -236,6 +239,7 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
         restarts=tuple(chance.randint(0, 4) for _ in range(chance.randint(0, 2))),
         snapshot_records=chance.choice([10_000, 3]),
         failing_writes=frozenset(chance.choice([(), (0,), (1, 6)])),
+        staleness=chance.choice(STALENESS) if lateness_ms else None,
     )
 
 
@@ -395,7 +399,8 @@ def described(spark: SparkSession, case: Case, sink: Sink) -> tuple[App, Output]
     )
     for number, windows in enumerate(case.stages):
         result = next_stage(case, result, number, windows)
-    return app, result.to(sink, lateness=timedelta(milliseconds=case.lateness_ms))
+    lateness = timedelta(milliseconds=case.lateness_ms)
+    return app, result.to(sink, lateness=lateness, staleness=case.staleness)
 
 
 def plain_result(app: App, stream: Stream, case: Case) -> Result:
@@ -575,7 +580,7 @@ def check(spark: SparkSession, case: Case) -> None:
     else:
         check_panes(panes.reports, sink)
     assert_same_panes(sink.table(), expected(spark, case, output))
-    late = sum(pane.timing == "late" for pane in panes.reports)
+    late = sum(pane.timing in ("late", "final") for pane in panes.reports)
     kind = f"{case.join or 'no'} join, {len(case.stages)} further stages, {case.pipeline}"
     event(f"{kind}, {'with' if late else 'without'} late panes")
 
@@ -585,7 +590,7 @@ def check_panes(reports: list[PaneReport], sink: MemorySink) -> None:
     numbers: dict[tuple[str, int], list[int]] = {}
     for pane in reports:
         numbers.setdefault((pane.query, pane.window_start_ms), []).append(pane.pane)
-        assert pane.timing == "late" or pane.pane == 0
+        assert pane.timing in ("late", "final") or pane.pane == 0
     assert all(found == list(range(len(found))) for found in numbers.values())
     rows = Counter(
         (row["query"], (row["window_start"] - EPOCH) // timedelta(milliseconds=1), row["pane"])

@@ -9,6 +9,7 @@ from typing import Any
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.nodes import FrameFunction, LegsNode, Node, SidesNode
 from slackwater.app.windows import Windows
+from slackwater.lateness.state import LatenessWish
 
 # A function from a pyarrow.Table of finished rows to one pyarrow.Array of as many values.
 ColumnFunction = Callable[[Any], Any]
@@ -36,7 +37,7 @@ class Output:
     aggregates: dict[str, Aggregate]
     function: FrameFunction | None
     sink: Any
-    lateness_ms: int
+    lateness: LatenessWish = field(default_factory=LatenessWish)
     derived: Mapping[str, ColumnFunction] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
 

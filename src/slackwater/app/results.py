@@ -17,11 +17,14 @@ from slackwater.app.checks import (
     check_windows,
     key_names,
 )
-from slackwater.app.durations import Duration, to_ms
+from slackwater.app.durations import Duration
 from slackwater.app.nodes import Leg, LegsNode
 from slackwater.app.outputs import ColumnFunction, Output, Stage
 from slackwater.app.windows import Windows
+from slackwater.app.wishes import lateness_wish
 from slackwater.errors import DescriptionError
+from slackwater.lateness.cleanup import Cover
+from slackwater.lateness.triggers import AmendTrigger
 
 if TYPE_CHECKING:
     from slackwater.app.stream import App
@@ -100,16 +103,25 @@ class Result:
         check_common(windows, "window(...) over results", remedy.format("the results"))
         return ResultWindows(self._app, self._draft, windows, key_names(by, "by"))
 
-    def to(self, sink: Any, *, name: str = "output", lateness: Duration = "0 s") -> Output:
+    def to(
+        self,
+        sink: Any,
+        *,
+        name: str = "output",
+        lateness: Duration | Cover = "0 s",
+        staleness: float | AmendTrigger | None = None,
+    ) -> Output:
         """Send each window's panes to a sink.
 
         Events up to `lateness` behind the watermark amend their window with a new pane; later ones
-        go to the dead letters.
+        go to the dead letters. `lateness=cover(0.99)` learns how late that has to be. Windows are
+        amended with every step that brings late events; with a `staleness` such as 0.05, as rarely
+        as possible such that no result is staler, and once more before they are forgotten.
         """
         if not name or "/" in name:
             raise DescriptionError(f"to(name={name!r}): give a name without '/'")
-        lateness_ms = to_ms(lateness, "lateness", allow_zero=True)
-        output = replace(self._draft, name=name, sink=sink, lateness_ms=lateness_ms)
+        wish = lateness_wish(lateness, staleness, self._draft.windows)
+        output = replace(self._draft, name=name, sink=sink, lateness=wish)
         self._app.add(output)
         return output
 

@@ -208,10 +208,10 @@ def _aggregated(
     check_aggregates(aggregates, by)
     if isinstance(windows, CountWindows):
         check_no_sketches(aggregates, f"windows of {windows.text} have")
-    return Result(app, Output(app.name, "", node, windows, by, aggregates, None, None, 0))
+    return Result(app, Output(app.name, "", node, windows, by, aggregates, None, None))
 
 
 def _applied(app: App, node: Node, windows: Windows, function: FrameFunction) -> Result:
     if not callable(function):
         raise DescriptionError(f"apply({function!r}): give a function from DataFrame to DataFrame")
-    return Result(app, Output(app.name, "", node, windows, (), {}, function, None, 0))
+    return Result(app, Output(app.name, "", node, windows, (), {}, function, None))

@@ -6,8 +6,8 @@ holds those that end within it. Whatever amends the first window does so by repl
     first stage    [0...5)[5..10)[10..15)[15..20)        panes are events at 4.999, 9.999, ...
     next stage     [0..........10)[10..........20)       each made from the newest panes within
 
-Both stages follow one watermark. With the same lateness, a window of the next stage is forgotten
-no earlier than all the windows it is made from.
+Both stages follow one watermark. A window of the next stage is kept as late as the latest of the
+windows that it is made from allows, and so is forgotten no earlier than all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from slackwater.progress.bounds import WindowBounds
 from slackwater.progress.closing import Firing, close_windows
 from slackwater.progress.grid import WindowGrid
 
@@ -33,7 +34,7 @@ def close_stage(
     grid: WindowGrid,
     source_size_ms: int,
     *,
-    lateness_ms: int,
+    bounds: WindowBounds,
     held: Collection[int],
     arrived: Collection[int],
     panes: Mapping[int, int],
@@ -43,10 +44,11 @@ def close_stage(
 ) -> StageClosing:
     """Decide what fires when windows of the stage before, by their starts, have fired.
 
-    `held` are those with rows from earlier steps, `arrived` those that fired in this one.
+    `held` are those with rows from earlier steps, `arrived` those that fired in this one. `bounds`
+    are those of the first stage.
 
     >>> closing = close_stage(
-    ...     WindowGrid(10, 10), 5, lateness_ms=0, held=[0], arrived=[5], panes={},
+    ...     WindowGrid(10, 10), 5, bounds=WindowBounds(0), held=[0], arrived=[5], panes={},
     ...     gone_until_ms=None, before_ms=5, after_ms=10,
     ... )
     >>> closing.sources, sorted(closing.forgotten)
@@ -63,7 +65,7 @@ def close_stage(
     touched = set(arrived)
     closing = close_windows(
         grid,
-        lateness_ms=lateness_ms,
+        bounds=bounds.widened(grid.size_ms),
         held=slices,
         arrived=[start for start, sources in slices.items() if not touched.isdisjoint(sources)],
         panes=panes,

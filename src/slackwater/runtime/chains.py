@@ -64,7 +64,7 @@ def _next_stage(
     closing = close_stage(
         grid,
         before.windows.size_ms,
-        lateness_ms=query.lateness_ms,
+        bounds=query.bounds,
         held=state.sources.keys(),
         arrived=arrived.keys(),
         panes=state.panes,

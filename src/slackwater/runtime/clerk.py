@@ -10,7 +10,7 @@ import pyarrow as pa
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.planning import pieces_of
-from slackwater.spark.frames import Template
+from slackwater.spark.frames import Template, TooLate
 from slackwater.spark.sinks.dead_letters import DEAD_LETTER_SCHEMA, DeadLetterFiles
 from slackwater.spark.sources.base import QUERY
 from slackwater.spark.steps import Piece, StepRunner
@@ -78,10 +78,10 @@ class DeadLetterClerk:
         rejected = [duty for duty in duties if duty.rejected]
         if rejected:
             tables.append(self._runner.rejected(template, self._pieces(rejected)))
-        late = [duty for duty in duties if duty.forgotten_until_ms is not None]
+        late = [duty for duty in duties if duty.forgotten_until_ms is not None or duty.too_late]
         if late:
-            until_ms = {duty.query: int(duty.forgotten_until_ms or 0) for duty in late}
-            tables.append(self._runner.too_late(template, self._pieces(late), until_ms))
+            over = {duty.query: TooLate(duty.forgotten_until_ms, duty.too_late) for duty in late}
+            tables.append(self._runner.too_late(template, self._pieces(late), over))
         return [self._named(table) for table in tables]
 
     def _pieces(self, duties: Sequence[DeadLetterDuty]) -> list[Piece]:

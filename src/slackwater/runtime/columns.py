@@ -37,6 +37,8 @@ class Columns:
         self.sweep_deviation_ms = np.zeros(size, dtype=np.float64)
         self.state_bytes = np.zeros(size, dtype=np.int64)
         self.freed_bytes = np.zeros(size, dtype=np.int64)
+        self.amend_at_ms = np.full(size, np.inf, dtype=np.float64)
+        self.amends_now = np.zeros(size, dtype=np.bool_)  # needs nothing more to be read
         self.known = np.zeros(size, dtype=np.bool_)
         self.ready = np.zeros(size, dtype=np.bool_)
         self.last_step = np.full(size, -1, dtype=np.int64)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from slackwater.app.windows import KeyedWindows
+from slackwater.lateness.amending import PastWindows
+from slackwater.lateness.state import LatenessWish
+from slackwater.progress.bounds import WindowBounds
 from slackwater.progress.grid import WindowGrid
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.forecasting import SweepWatch
@@ -12,6 +16,8 @@ from slackwater.runtime.keyed_state import next_end_ms, unended
 from slackwater.runtime.state import QueryState
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
+
+_LOOK_AGAIN_MS = 100  # how soon a window that is about to be due is looked at once more
 
 
 @dataclass(eq=False)
@@ -23,7 +29,7 @@ class DeployedQuery:
     template: Template
     readers: tuple[SourceReader, ...]
     grid: WindowGrid
-    lateness_ms: int
+    wish: LatenessWish
     sweeps: SweepWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,6 +40,54 @@ class DeployedQuery:
     def number(self) -> int:
         """Return the query's number."""
         return self.state.number
+
+    @property
+    def bounds(self) -> WindowBounds:
+        """Return how late events of each window may be."""
+        return WindowBounds(self.wish.first_ms, self.state.lateness.bounds)
+
+    def past_windows(self, watermark_ms: int) -> PastWindows | None:
+        """Look at the past windows at a watermark; None where nothing is to be known of them."""
+        state = self.state.lateness
+        if not self.wish.learns and not state.bounds:
+            return None
+        return PastWindows(self.wish, self.grid, self.bounds, state, watermark_ms)
+
+    def over_early(self, slices: Collection[int]) -> tuple[int, ...]:
+        """Name the slices, of some whose windows are all over, that have windows before them."""
+        until_ms = self.state.gone_until_ms
+        return tuple(
+            sorted(s for s in slices if until_ms is None or self.grid.last_window_of(s) > until_ms)
+        )
+
+    def amendments_at_ms(self, now_ms: float) -> dict[int, float]:
+        """Foretell when past windows are executed once more, by the clock and as far as known.
+
+        These are the windows with late events that no pane shows yet, and the one that ended last.
+        """
+        watermark_ms = self.state.watermark_ms
+        if self.wish.trigger is None or watermark_ms is None or watermark_ms >= END_OF_TIME_MS:
+            return {}
+        past = self.past_windows(watermark_ms)
+        if past is None:
+            return {}
+        last_ms = self.grid.next_end(watermark_ms) - self.grid.slide_ms - self.grid.size_ms
+        shown = {last_ms} if self.state.panes.get(last_ms) else set()
+        found = {}
+        for window_ms in sorted(self.state.lateness.waiting | shown):
+            due_ms = past.next_execution_ms(window_ms)
+            if due_ms is not None:
+                found[window_ms] = self._reached_at_ms(due_ms, watermark_ms, now_ms)
+        return found
+
+    def _reached_at_ms(self, due_ms: int, watermark_ms: int, now_ms: float) -> float:
+        """Tell when the watermark will reach a moment: as the source says, or as time goes by."""
+        if due_ms <= watermark_ms:
+            return now_ms
+        arrival_ms = self.sweep_arrival_ms(due_ms)
+        if arrival_ms is None:
+            return now_ms + max(due_ms - watermark_ms, _LOOK_AGAIN_MS)
+        return arrival_ms
 
     def positions(self, index: int) -> dict[int, int]:
         """Return the next offset of each partition of one input."""

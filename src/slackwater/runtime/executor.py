@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from slackwater.app.watermarks import BoundedLateness, Punctuated
 from slackwater.app.windows import KeyedWindows
+from slackwater.lateness.amending import LateStep
 from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.times import END_OF_TIME_MS
@@ -188,15 +189,19 @@ class StepExecutor:
                     arrivals.append(float(seen.newest_arrival_ms))
             times.append(PartitionTime((index, piece.partition), candidate_ms, piece.idle))
         watermarks = state.watermarks.advance(times)
+        late_step = self._late_step(step, query, arrived, watermarks.current_ms)
         closing = close_windows(
             query.grid,
-            lateness_ms=query.lateness_ms,
+            bounds=query.bounds,
             held=state.slices.keys(),
             arrived=arrived.keys(),
             panes=state.panes,
             gone_until_ms=state.gone_until_ms,
             before_ms=state.watermark_ms,
             after_ms=watermarks.current_ms,
+            amending=None
+            if late_step is None
+            else late_step.amending(now=step.amends(query, watermarks.current_ms)),
         )
         too_late = sum(_row_count(step.template, arrived[start]) for start in closing.too_late)
         placed = self._keep(query, arrived, closing)
@@ -215,14 +220,34 @@ class StepExecutor:
                 too_late_rows=too_late,
                 panes=len(closing.firings),
             ),
+            lateness=None if late_step is None else late_step.change(closing),
         )
         duty = None
         if rejected or too_late:
             gone_ms = state.gone_until_ms if too_late else None
             until = None if gone_ms is None else gone_ms + query.grid.size_ms
-            duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until)
+            slices = query.over_early(closing.too_late)
+            duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until, slices)
         windows = _closing_windows(query, arrived, closing)
         return _Advance(query, change, windows, duty, max(arrivals, default=None))
+
+    def _late_step(
+        self,
+        step: PlannedStep,
+        query: DeployedQuery,
+        arrived: Mapping[int, pa.Table],
+        after_ms: int | None,
+    ) -> LateStep | None:
+        """Look at what came late, where it matters how late it was."""
+        if after_ms is None or (past := query.past_windows(after_ms)) is None:
+            return None
+        rows = {start: _row_count(step.template, table) for start, table in arrived.items()}
+        return LateStep.of(
+            past,
+            rows,
+            before_ms=query.state.watermark_ms,
+            gone_until_ms=query.state.gone_until_ms,
+        )
 
     def _keep(self, query: DeployedQuery, arrived: dict[int, pa.Table], closing: Closing) -> Placed:
         """Place the new rows that some window may still need."""
@@ -292,7 +317,7 @@ def _closing_windows(
         parts = []
         for start in query.grid.slices_of(firing.window_ms):
             held = query.state.slices.get(start, SliceState())
-            if start in arrived and start not in closing.too_late:
+            if start in arrived and start not in closing.too_late and not firing.held_only:
                 held = held.plus(chunk=arrived[start])
             if held.chunks or held.blocks:
                 parts.append(held)

@@ -150,6 +150,7 @@ class Fleet:
         """
         columns, row = self._changing(), query.row
         columns.read[row] = query.state.records_read
+        self._note_amendments(query, now_ms)
         oldest = [
             reader.oldest_arrival_ms(query.positions(index), now_ms)
             for index, reader in enumerate(query.readers)
@@ -216,12 +217,21 @@ class Fleet:
         if len(arrived) == len(query.readers):
             query.sweeps.swept(int(deadline_ms), arrived)
 
+    def _note_amendments(self, query: DeployedQuery, now_ms: float) -> None:
+        """Note when a query's past windows are to be amended, and since when they wait for it."""
+        columns, row = self._columns, query.row
+        at_ms = min(query.amendments_at_ms(now_ms).values(), default=_NEVER)
+        columns.amends_now[row] = at_ms <= now_ms
+        if at_ms <= now_ms:
+            at_ms = min(at_ms, columns.amend_at_ms[row])
+        columns.amend_at_ms[row] = at_ms
+
     def _weigh(self, query: DeployedQuery, deadline_ms: int) -> None:
         """Note what a query's windows hold in memory, and what closing the next one frees."""
         held = freed = 0
         # With tiers a closed window's state leaves memory, whether late events are awaited or not.
-        lateness_ms = 0 if self._tiered else query.lateness_ms
-        gone_ms = deadline_ms - query.grid.size_ms - lateness_ms
+        over_ms = deadline_ms if self._tiered else query.bounds.over_until_ms(deadline_ms)
+        gone_ms = over_ms - query.grid.size_ms
         for start_ms, state in list(query.state.slices.items()):
             size = state.bytes_held + self._copied_bytes(state.blocks)
             held += size
@@ -230,7 +240,7 @@ class Fleet:
         rows, windows = query.state.keyed.rows, query.template.output.windows
         if rows is not None and isinstance(windows, KeyedWindows):
             held += rows.nbytes
-            freed += settled_bytes(windows, rows, query.lateness_ms, deadline_ms)
+            freed += settled_bytes(windows, rows, query.wish.first_ms, deadline_ms)
         for stage in query.state.stages:
             held += sum(rows.nbytes for rows in list(stage.sources.values()) if rows is not None)
         self._columns.state_bytes[query.row] = held
@@ -297,6 +307,8 @@ class Fleet:
                 query = self.queries[row]  # an input at its end still has windows to close
                 waiting[row] = query.drained(now_ms) and query.state.watermark_ms != END_OF_TIME_MS
             due = passed & waiting
+        # To amend later than now, there must be something to read by then that moves time on.
+        can_amend = columns.amends_now | columns.known | (queued > 0)
         return FleetSnapshot(
             now_ms=now_ms,
             free_slots=free_slots,
@@ -309,6 +321,7 @@ class Fleet:
             busy_until_ms=busy_until_ms,
             utilisation=utilisation,
             memory=memory or MemoryFacts(self.state_bytes),
+            amend_at_ms=np.where(can_amend, columns.amend_at_ms, _NEVER),
             **columns.shown(),
         )
 
@@ -344,18 +357,21 @@ class Fleet:
             rows.append(query.row)
 
     def may_be_due(self, now_ms: float) -> bool:
-        """Tell whether a window may be due; only a snapshot knows for sure."""
+        """Tell whether a window may be due, or is to be amended; a snapshot knows for sure."""
         if self._earliest_due_ms is None:
             columns = self._columns
-            due_at_ms = columns.due_at_ms[columns.ready]
+            due_at_ms = np.minimum(columns.due_at_ms, columns.amend_at_ms)[columns.ready]
             self._earliest_due_ms = float(due_at_ms.min()) if due_at_ms.size else _NEVER
         return self._earliest_due_ms <= now_ms
 
     def next_due_ms(self, now_ms: float) -> float:
-        """Return when the next window can close, as far as sources can tell."""
+        """Return when the next window can close, or is to be amended, as far as can be told."""
         columns = self._columns
-        coming = columns.due_at_ms[columns.ready & (columns.due_at_ms > now_ms)]
-        return float(coming.min()) if coming.size else _NEVER
+        next_ms = np.minimum(
+            np.where(columns.due_at_ms > now_ms, columns.due_at_ms, _NEVER),
+            np.where(columns.amend_at_ms > now_ms, columns.amend_at_ms, _NEVER),
+        )[columns.ready]
+        return float(next_ms.min()) if next_ms.size else _NEVER
 
     def _changing(self) -> Columns:
         """Return the columns, to be changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class DeadLetterDuty:
     ranges: tuple[PlannedRange, ...]
     rejected: bool
     forgotten_until_ms: int | None  # rows of windows that ended by then were too late
+    too_late: tuple[int, ...] = ()  # and so were those of these slices, whose windows were over
 
 
 @dataclass
@@ -125,14 +126,20 @@ class Ledger:
         self._journal.sync(position)
         return [block for held in state.slices.values() for block in held.blocks]
 
-    def plan(self, plans: Mapping[int, Sequence[PlannedRange]]) -> tuple[int, int]:
-        """Write down what a step will read; return its number and the position to `sync`."""
+    def plan(
+        self, plans: Mapping[int, Sequence[PlannedRange]], amending: Collection[int] = ()
+    ) -> tuple[int, int]:
+        """Write down what a step will read; return its number and the position to `sync`.
+
+        `amending` are the queries whose past windows it amends, where they are due.
+        """
         with self._lock:
             step = self.content.next_step
             self.content.next_step += 1
             for query, ranges in plans.items():
                 self._numbers[query].pending = tuple(ranges)
-            return step, self._journal.append(plan_record(step, plans))
+                self._numbers[query].pending_amends = query in amending
+            return step, self._journal.append(plan_record(step, plans, amending))
 
     def commit(
         self, step: int, changes: Sequence[QueryChange], duties: Sequence[DeadLetterDuty]
@@ -144,7 +151,10 @@ class Ledger:
             "step": step,
             "rows": sizes,
             "changes": [change_to_json(change) for change in changes],
-            "dead": [[duty.query, int(duty.rejected), duty.forgotten_until_ms] for duty in duties],
+            "dead": [
+                [duty.query, int(duty.rejected), duty.forgotten_until_ms, duty.too_late]
+                for duty in duties
+            ],
         }
         obsolete: list[Block] = []
         with self._lock:
@@ -270,6 +280,7 @@ def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
                 [range_to_json(r) for r in duty.ranges],
                 int(duty.rejected),
                 duty.forgotten_until_ms,
+                duty.too_late,
             ]
             for duty in content.duties.values()
         ],
@@ -284,9 +295,11 @@ def _load_snapshot(content: LedgerContent, snapshot: Record) -> None:
         state = query_from_json(cells, rows.get(cells["number"], {}))
         content.queries[state.name] = state
     content.next_query, content.next_step, content.next_batch = header["next"]
-    for step, query, ranges, rejected, until_ms in header["duties"]:
+    for step, query, ranges, rejected, until_ms, *too_late in header["duties"]:
         planned = tuple(map(range_from_json, ranges))
-        content.duties[step, query] = DeadLetterDuty(step, query, planned, bool(rejected), until_ms)
+        content.duties[step, query] = DeadLetterDuty(
+            step, query, planned, bool(rejected), until_ms, *map(tuple, too_late)
+        )
     content.batches = {batch: [(s, q) for s, q in keys] for batch, keys in header["batches"]}
 
 
@@ -309,6 +322,7 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
             for query, ranges in plans_of(header).items():
                 if query in index:
                     index[query].pending = ranges
+                    index[query].pending_amends = query in header.get("amending", ())
                     content.planned_since.setdefault(query, []).extend(ranges)
         case "commit":
             _replay_commit(content, index, record)
@@ -332,10 +346,12 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
 def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record: Record) -> None:
     header = record.header
     rows = unpack_stored(record.payload, header["rows"])
-    for query, rejected, until_ms in header["dead"]:
+    for query, rejected, until_ms, *too_late in header["dead"]:
         if query in index and index[query].pending is not None:
             ranges = index[query].pending or ()
-            duty = DeadLetterDuty(header["step"], query, ranges, bool(rejected), until_ms)
+            duty = DeadLetterDuty(
+                header["step"], query, ranges, bool(rejected), until_ms, *map(tuple, too_late)
+            )
             content.duties[duty.step, query] = duty
     for cells in header["changes"]:
         if cells["q"] in index:

@@ -22,6 +22,7 @@ from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
 from slackwater.runtime.tiers import Tiers
+from slackwater.scheduling.amendments import with_amendments
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy, StepChoice
@@ -184,7 +185,7 @@ class Loop:
             utilisation=self._use.share,
             memory=self._memory.facts(self._held_bytes(), now_ms),
         )
-        decision = self._policy.decide(fleet)
+        decision = with_amendments(fleet, self._policy.decide(fleet))
         self.decide_ms.append((time.thread_time() - started) * 1_000)
         for choice, parallelism in _widened(fleet, decision.steps):
             self._start(choice, parallelism, fleet)
@@ -214,12 +215,25 @@ class Loop:
                 self._quarantine(query, error, broken=True)
         if not served:
             return
-        number, position = self._ledger.plan(plans)
+        # What was planned before a crash is done exactly as planned then.
+        amending = frozenset(
+            query.number
+            for query in served
+            if (choice.amends if query.state.pending is None else query.state.pending_amends)
+        )
+        number, position = self._ledger.plan(plans, amending)
         for query in served:
             self._fleet.started(query, number)
         template = served[0].template
         step = PlannedStep(
-            number, position, template, tuple(served), plans, now_ms, parallelism=parallelism
+            number,
+            position,
+            template,
+            tuple(served),
+            plans,
+            now_ms,
+            parallelism=parallelism,
+            amending=amending,
         )
         serves_due = bool(fleet.due[[query.row for query in served]].any())
         cost = fleet.templates[template.index].cost

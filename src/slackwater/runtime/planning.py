@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.state import PlannedRange
 from slackwater.spark.frames import Template
@@ -16,7 +17,8 @@ class PlannedStep:
     """Hold what one step reads, for whom; `failures` counts earlier tries.
 
     `expected_ms` is when it should end, as far as costs can tell; `serves_due` says that it is to
-    close windows, and not only to read ahead.
+    close windows, and not only to read ahead. `amending` are the queries, by number, whose past
+    windows it amends where they are due; those of others wait for a step with more time.
     """
 
     number: int
@@ -29,6 +31,16 @@ class PlannedStep:
     failures: int = 0
     expected_ms: float = 0.0
     serves_due: bool = True
+    amending: frozenset[int] = frozenset()
+
+    def amends(self, query: DeployedQuery, after_ms: int | None) -> bool:
+        """Tell whether past windows of a query may be amended in this step.
+
+        At the end of the input there is no later step. A further stage may forget its windows with
+        those they are made from, so it is told in the very step.
+        """
+        ended = after_ms is not None and after_ms >= END_OF_TIME_MS
+        return ended or bool(self.template.output.stages) or query.number in self.amending
 
     @property
     def pieces(self) -> list[Piece]:

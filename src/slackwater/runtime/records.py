@@ -10,6 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from slackwater.progress.watermarks import PartitionId, Watermarks
+from slackwater.runtime.lateness_records import (
+    lateness_change_from_json,
+    lateness_change_to_json,
+    lateness_from_json,
+    lateness_to_json,
+)
 from slackwater.runtime.state import (
     Block,
     Counters,
@@ -62,10 +68,12 @@ def range_from_json(cells: Sequence[Any]) -> PlannedRange:
     return index, Range(partition, first, until, events, watermark_ms, bool(idle), detail)
 
 
-def plan_record(step: int, plans: Mapping[int, Sequence[PlannedRange]]) -> Json:
-    """Write what a step is going to read."""
+def plan_record(
+    step: int, plans: Mapping[int, Sequence[PlannedRange]], amending: Iterable[int]
+) -> Json:
+    """Write what a step is going to read, and for whom it amends past windows that are due."""
     ranges = [[query, [range_to_json(r) for r in ranges]] for query, ranges in plans.items()]
-    return {"kind": "plan", "step": step, "plans": ranges}
+    return {"kind": "plan", "step": step, "plans": ranges, "amending": sorted(amending)}
 
 
 def plans_of(header: Json) -> dict[int, tuple[PlannedRange, ...]]:
@@ -100,7 +108,9 @@ def block_to_json(block: Block) -> list[Any]:
 def change_to_json(change: QueryChange) -> Json:
     """Write a change, all but the rows it adds."""
     counted = change.counted
+    late = change.lateness
     return {
+        **({} if late is None else {"late": lateness_change_to_json(late)}),
         "q": change.query,
         "at": _positions_to_json(change.positions),
         "wm": _watermarks_to_json(change.watermarks),
@@ -142,6 +152,7 @@ def change_from_json(cells: Json, rows: StageRows) -> QueryChange:
         added=rows.get(0, {}),
         blocks=_blocks_from_json(cells["blocks"]),
         counted=Counters(*cells["n"]),
+        lateness=lateness_change_from_json(cells["late"]) if "late" in cells else None,
         stages=tuple(
             StageChange(
                 fired=dict(fired),
@@ -178,6 +189,8 @@ def query_to_json(state: QueryState) -> Json:
             for block in held.blocks
         ],
         "pending": None if state.pending is None else [range_to_json(r) for r in state.pending],
+        "amends": state.pending_amends,
+        "late": lateness_to_json(state.lateness),
         "n": _counters_to_json(state.counters),
         "quarantined": state.quarantined,
         "sources": state.source_states,
@@ -214,6 +227,9 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
     )
     if cells["pending"] is not None:
         state.pending = tuple(map(range_from_json, cells["pending"]))
+        state.pending_amends = cells.get("amends", False)
+    if "late" in cells:
+        state.lateness = lateness_from_json(cells["late"])
     for start, table in rows.get(0, {}).items():
         state.slices[start] = SliceState().plus(chunk=table)
     for start, blocks in _blocks_from_json(cells["blocks"]).items():

@@ -328,7 +328,7 @@ class Runtime:
             template=self._template(output, opened.pipeline, readers, state.number),
             readers=tuple(readers),
             grid=output.windows.grid(state.number),
-            lateness_ms=output.lateness_ms,
+            wish=output.lateness,
         )
         for index, reader in enumerate(readers):
             saved = state.source_states[index] if index < len(state.source_states) else None

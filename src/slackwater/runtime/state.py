@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from slackwater.lateness.state import LatenessChange, LatenessState
 from slackwater.progress.watermarks import PartitionId, Watermarks
 from slackwater.spark.sources.base import Range
 
@@ -152,6 +153,7 @@ class QueryChange:
     counted: Counters
     stages: tuple[StageChange, ...] = ()  # of a chain of windows, from the second on
     keyed: KeyedChange | None = None  # of windows that each key has for itself
+    lateness: LatenessChange | None = None  # None: nothing is to be remembered
 
 
 @dataclass(frozen=True)
@@ -192,11 +194,13 @@ class QueryState:
     gone_until_ms: int | None = None  # windows that start here or earlier are over
     slices: dict[int, SliceState] = field(default_factory=dict)
     pending: tuple[PlannedRange, ...] | None = None
+    pending_amends: bool = False  # the pending plan amends windows that are due for it
     counters: Counters = field(default_factory=Counters)
     quarantined: str | None = None
     source_states: list[Any] = field(default_factory=list)
     stages: tuple[StageState, ...] = ()  # of a chain of windows, from the second on
     keyed: KeyedState = field(default_factory=KeyedState)
+    lateness: LatenessState = field(default_factory=LatenessState)
 
     @property
     def watermark_ms(self) -> int | None:
@@ -223,9 +227,12 @@ class QueryState:
         self.positions.update(change.positions)
         self.watermarks = change.watermarks
         self.panes.update(change.fired)
+        if change.lateness is not None:
+            self.lateness = self.lateness.after(change.lateness)
         self.gone_until_ms = until_ms = change.windows_gone_until_ms
         if until_ms is not None:
-            self.panes = {start: n for start, n in self.panes.items() if start > until_ms}
+            kept = self.lateness.waiting
+            self.panes = {w: n for w, n in self.panes.items() if w > until_ms or w in kept}
         for start, table in change.added.items():
             self.slices[start] = self.slices.get(start, SliceState()).plus(chunk=table)
         for start, blocks in change.blocks.items():
@@ -237,7 +244,7 @@ class QueryState:
         if change.keyed is not None:
             self.keyed = self.keyed.after(change.keyed)
         self.counters = self.counters.plus(change.counted)
-        self.pending = None
+        self.pending, self.pending_amends = None, False
         return tuple(block for state in gone for block in state.blocks)
 
     def move(self, move: Move) -> tuple[Block, ...]:

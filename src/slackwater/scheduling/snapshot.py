@@ -52,8 +52,9 @@ class FleetSnapshot:
     `oldest_arrival_ms` is infinite where nothing is queued. `last_step` is the number of the step
     that served the query last (-1: none). `state_bytes` is what its windows hold in memory,
     `freed_bytes` what closing the next one frees. `ready` excludes running and quarantined queries.
-    `busy_until_ms` says when each of the running steps is expected to end, `utilisation` which
-    share of all slots' time went into due windows of late.
+    `amend_at_ms` is when the query has a past window to be amended, behind all that is due (None:
+    nobody has any). `busy_until_ms` says when each of the running steps is expected to end,
+    `utilisation` which share of all slots' time went into due windows of late.
     """
 
     now_ms: float
@@ -75,14 +76,19 @@ class FleetSnapshot:
     busy_until_ms: tuple[float, ...] = ()
     utilisation: float = 0.0
     memory: MemoryFacts = MemoryFacts()
+    amend_at_ms: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
 class StepChoice:
-    """Ask for one step over these queries, reading at most `max_events` in all."""
+    """Ask for one step over these queries, reading at most `max_events` in all.
+
+    `amends` says that it also amends past windows of theirs, where they are due.
+    """
 
     queries: tuple[int, ...]
     max_events: int
+    amends: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ partition, and leave the same job in rows of their own: a filter must not hold b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -192,14 +192,29 @@ def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFra
     )
 
 
+@dataclass(frozen=True)
+class TooLate:
+    """Say which rows of a query came too late: by the end of their last window, or by slice."""
+
+    until_ms: int | None
+    slices: tuple[int, ...] = ()
+
+    def sql(self, last_end: str) -> str:
+        """Write the condition over a row's slice and the end of its last window."""
+        conditions = [] if self.until_ms is None else [f"{last_end} <= {self.until_ms}L"]
+        if self.slices:
+            conditions.append(f"{SLICE} IN ({', '.join(f'{start}L' for start in self.slices)})")
+        return " OR ".join(conditions) or "FALSE"
+
+
 def too_late_frame(
-    template: Template, rows: Sequence[DataFrame], forgotten_until_ms: dict[int, int]
+    template: Template, rows: Sequence[DataFrame], over: Mapping[int, TooLate]
 ) -> DataFrame:
-    """List the rows all of whose windows had ended by a moment given for each query."""
-    bounds = " ".join(f"WHEN {query} THEN {ms}L" for query, ms in forgotten_until_ms.items())
+    """List the rows all of whose windows were over, as said for each query."""
     query = QUERY if template.query is None else f"{template.query}"
     last_end = template.output.windows.last_end_sql(SLICE, query)
-    return _unused_rows(template, rows, f"{last_end} <= CASE {QUERY} {bounds} END", "too late")
+    cases = " ".join(f"WHEN {number} THEN {late.sql(last_end)}" for number, late in over.items())
+    return _unused_rows(template, rows, f"CASE {QUERY} {cases} END", "too late")
 
 
 def timeless_frame(template: Template, rows: Sequence[DataFrame]) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark.frames import (
     Template,
+    TooLate,
     entry_rows,
     rejected_frame,
     step_frame,
@@ -85,11 +86,11 @@ class StepRunner:
         return result.toArrow()
 
     def too_late(
-        self, template: Template, pieces: Sequence[Piece], forgotten_until_ms: dict[int, int]
+        self, template: Template, pieces: Sequence[Piece], over: Mapping[int, TooLate]
     ) -> pa.Table:
-        """Fetch the rows of these pieces whose windows had all ended by the moment given."""
+        """Fetch the rows of these pieces whose windows were all over, as said for each query."""
         rows = self._input_rows(template, pieces, 1)
-        return too_late_frame(template, rows, forgotten_until_ms).toArrow()
+        return too_late_frame(template, rows, over).toArrow()
 
     def _rebuilt(self, template: Template, pieces: Sequence[Piece], parallelism: int) -> DataFrame:
         if _fits(template, pieces) and all(

@@ -11,8 +11,6 @@ window's bound never changes, and whether it is over is a matter of the watermar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import inf
 
 BoundChange = tuple[int, int]  # (of windows that end after this, the bound), in milliseconds
 
@@ -49,16 +47,14 @@ class WindowBounds:
         """Tell whether a window takes no more events once the watermark stands there."""
         return watermark_ms is not None and end_ms + self.of(end_ms) <= watermark_ms
 
-    def over_until_ms(self, watermark_ms: int) -> float:
-        """Return the last moment before which all windows that end by then are over."""
-        starts = (-inf, *(after_ms for after_ms, _ in self.changes), inf)
-        reached_ms = -inf
-        for (after_ms, until_ms), bound_ms in zip(
-            pairwise(starts), (self.first_ms, *(bound for _, bound in self.changes)), strict=True
-        ):
-            reached_ms = max(min(until_ms, watermark_ms - bound_ms), after_ms)
-            if reached_ms < until_ms:
+    def over_until_ms(self, watermark_ms: int) -> int:
+        """Return the moment up to which all windows that end by then are over, at the least."""
+        reached_ms, bound_ms = watermark_ms - self.first_ms, self.first_ms
+        for after_ms, changed_ms in self.changes:
+            if watermark_ms - bound_ms < after_ms:
                 break
+            bound_ms = changed_ms
+            reached_ms = max(after_ms, watermark_ms - bound_ms)
         return reached_ms
 
     def widest_ms(self, first_end_ms: int, last_end_ms: int) -> int:
@@ -70,12 +66,24 @@ class WindowBounds:
         ]
         return max(self.of(first_end_ms), *inside, 0)
 
+    def widened(self, size_ms: int) -> WindowBounds:
+        """Return the bounds of windows of a size made from all windows that end within them.
+
+        >>> WindowBounds(30, ((60, 10),)).widened(40)
+        WindowBounds(first_ms=30, changes=((60, 30), (99, 10)))
+        """
+        edges = sorted({edge for at, _ in self.changes for edge in (at, at + size_ms - 1)})
+        return replace(
+            self,
+            changes=tuple((edge, self.widest_ms(edge + 2 - size_ms, edge + 1)) for edge in edges),
+        )
+
     def changed(self, after_ms: int, bound_ms: int) -> WindowBounds:
         """Return these bounds with another for windows that end after a moment."""
         kept = tuple(change for change in self.changes if change[0] < after_ms)
         return replace(self, changes=(*kept, (after_ms, bound_ms)))
 
-    def without_past(self, over_until_ms: float) -> WindowBounds:
+    def without_past(self, over_until_ms: int) -> WindowBounds:
         """Return these bounds without those that only windows long over had."""
         changes = self.changes
         while len(changes) > 1 and changes[1][0] <= over_until_ms:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.lateness.bounds import WindowBounds
+from slackwater.progress.bounds import WindowBounds
 
 some_bounds = st.builds(
     lambda first, changes: WindowBounds(

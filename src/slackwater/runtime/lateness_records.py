@@ -1,0 +1,80 @@
+"""How what is known of late events is written to the journal: compact JSON, exact when read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slackwater.lateness.observed import ObservedLateness, Seen
+from slackwater.lateness.state import Amendment, LatenessChange, LatenessState
+
+Json = dict[str, Any]
+
+
+def lateness_change_to_json(change: LatenessChange) -> Json:
+    """Write what a step changed, without what it left alone."""
+    cells: Json = {"seen": _seen_to_json(change.seen)}
+    if change.since_ms is not None:
+        cells["since"] = change.since_ms
+    if change.bounds is not None:
+        cells["bounds"] = change.bounds
+    if change.amendments:
+        cells["amend"] = _amendments_to_json(change.amendments)
+    if change.settled:
+        cells["settled"] = change.settled
+    return cells
+
+
+def lateness_change_from_json(cells: Json) -> LatenessChange:
+    """Read what a step changed."""
+    bounds = cells.get("bounds")
+    return LatenessChange(
+        seen=_seen_from_json(cells["seen"]),
+        since_ms=cells.get("since"),
+        bounds=None if bounds is None else _pairs(bounds),
+        amendments=_amendments_from_json(cells.get("amend", ())),
+        settled=tuple(cells.get("settled", ())),
+    )
+
+
+def lateness_to_json(state: LatenessState) -> Json:
+    """Write all that is known."""
+    return {
+        "observed": [_seen_to_json(each) for each in state.observed.generations],
+        "growing": _seen_to_json(state.growing),
+        "since": state.since_ms,
+        "bounds": state.bounds,
+        "amend": _amendments_to_json(state.amendments),
+    }
+
+
+def lateness_from_json(cells: Json) -> LatenessState:
+    """Read all that is known."""
+    return LatenessState(
+        observed=ObservedLateness(tuple(map(_seen_from_json, cells["observed"]))),
+        growing=_seen_from_json(cells["growing"]),
+        since_ms=cells["since"],
+        bounds=_pairs(cells["bounds"]),
+        amendments=_amendments_from_json(cells["amend"]),
+    )
+
+
+def _seen_to_json(seen: Seen) -> list[Any]:
+    return [seen.on_time, seen.windows, [list(pair) for pair in seen.late.items()]]
+
+
+def _seen_from_json(cells: Sequence[Any]) -> Seen:
+    on_time, windows, late = cells
+    return Seen(on_time, dict(_pairs(late)), windows)
+
+
+def _amendments_to_json(amendments: Mapping[int, Amendment]) -> list[list[int]]:
+    return [[w, each.executed_ms, each.waiting, each.late] for w, each in amendments.items()]
+
+
+def _amendments_from_json(cells: Sequence[Sequence[int]]) -> dict[int, Amendment]:
+    return {window_ms: Amendment(*numbers) for window_ms, *numbers in cells}
+
+
+def _pairs(cells: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((one, two) for one, two in cells)
