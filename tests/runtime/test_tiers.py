@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from slackwater.lateness.compacting import LEAST_BLOCKS
 from slackwater.lateness.state import LatenessWish
 from slackwater.lateness.tier_policies import Bootstrap, Standard
 from slackwater.lateness.tiering import TierPolicy
@@ -23,8 +26,11 @@ from slackwater.runtime.placing import Limits, Placer, own_memory
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.state import Block, Counters, QueryChange
 from slackwater.runtime.tiers import Tiers
+from slackwater.spark.frames import ROWS
 
 SIZE_MS = 1_000
+# All that is asked of a template here: what its state rows are.
+TEMPLATE = SimpleNamespace(keeps_rows=False, output=SimpleNamespace(by=["x"]), aggregates={})
 
 
 class Rig:
@@ -42,7 +48,7 @@ class Rig:
         self.query = DeployedQuery(
             row=0,
             state=self.state,
-            template=cast(Any, type("Template", (), {"keeps_rows": False})),
+            template=cast(Any, TEMPLATE),
             readers=(),
             grid=WindowGrid(SIZE_MS, SIZE_MS),
             wish=LatenessWish(100_000),
@@ -102,7 +108,7 @@ class Rig:
 
 
 def table(rows: list[int]) -> pa.Table:
-    return pa.table({"x": pa.array(rows, pa.int64())})
+    return pa.table({"x": pa.array(rows, pa.int64()), ROWS: pa.array([1] * len(rows), pa.int64())})
 
 
 @pytest.fixture
@@ -214,15 +220,15 @@ def test_a_full_budget_sends_even_small_pieces_to_storage(tmp_path: Path) -> Non
 
 def test_the_bootstrap_keeps_the_first_rows_in_memory(tmp_path: Path) -> None:
     rig = Rig(tmp_path, Bootstrap(small_bytes=0, keep_share=0.25))
-    rig.step({0: list(range(100))}, watermark_ms=1_000)
+    rig.step({0: list(range(60))}, watermark_ms=1_000)
     rig.move()
     first, rest = rig.state.slices[0].blocks
-    assert (first.rows, rest.rows) == (25, 75)
+    assert (first.rows, rest.rows) == (15, 45)
     kept = rig.staged.table(first)
     assert kept is not None
-    assert kept["x"].to_pylist() == list(range(25))
+    assert kept["x"].to_pylist() == list(range(15))
     assert rig.staged.table(rest) is None
-    assert rig.rows(0) == list(range(100))
+    assert rig.rows(0) == list(range(60))
     rig.move()
     assert rig.state.slices[0].blocks == (first, rest)
     rig.close()
@@ -251,6 +257,52 @@ def test_a_slice_of_a_large_table_does_not_keep_it_alive() -> None:
     assert part.equals(whole.slice(50_000, 10))
     assert part.get_total_buffer_size() < 10_000
     assert own_memory(whole) is whole
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_many_small_blocks_become_one_with_the_same_rows(tmp_path: Path, snapshot: bool) -> None:
+    rig = Rig(tmp_path, Standard(small_bytes=0))
+    for late in range(LEAST_BLOCKS + 1):
+        rig.step({0: [late, 1_000]}, watermark_ms=1_000)
+        rig.tiers.decide(0.0)
+        rig.lane.settle()
+    if snapshot:
+        rig.ledger.begin_snapshot({})()
+    rig.move()
+    assert len(rig.state.slices[0].blocks) < LEAST_BLOCKS
+    assert sorted(rig.files.names()) == sorted(rig.ledger.block_paths())
+    assert counted(rig) == {**dict.fromkeys(range(LEAST_BLOCKS + 1), 1), 1_000: LEAST_BLOCKS + 1}
+    assert len(rig.rows(0)) < 2 * (LEAST_BLOCKS + 1)  # partials of equal keys were merged
+    rig.close()
+    again = Rig(tmp_path, Standard(small_bytes=0))
+    assert counted(again)[1_000] == LEAST_BLOCKS + 1
+    again.close()
+
+
+def counted(rig: Rig) -> dict[int, int]:
+    """Count the rows behind each key."""
+    found: Counter[int] = Counter()
+    for chunk in rig.staged.in_memory(rig.state.slices[0]).chunks:
+        for row in chunk.to_pylist():
+            found[row["x"]] += row[ROWS]
+    return dict(found)
+
+
+def test_a_window_forgotten_while_it_is_compacted_leaves_no_file(rig: Rig) -> None:
+    for late in range(LEAST_BLOCKS):
+        rig.step({0: [late] * 200}, watermark_ms=1_000)
+    read = rig.files.read
+
+    def forget_after_reading(path: str) -> pa.Buffer:
+        content = read(path)
+        if rig.state.slices:
+            rig.step({}, watermark_ms=9_000, gone=(0,))
+        return content
+
+    rig.files.read = forget_after_reading  # type: ignore[method-assign]
+    rig.move()
+    assert not rig.files.names()
+    assert rig.staged.bytes == 0
 
 
 def test_copies_are_counted_once() -> None:

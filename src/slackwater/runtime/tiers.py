@@ -23,12 +23,13 @@ from slackwater.lateness.tiering import (
     TierSnapshot,
 )
 from slackwater.runtime.blocks import BlockStore, decoded, encoded, new_block
+from slackwater.runtime.compaction import Compactor
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.io_lane import IoLane, Urgency
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.placing import own_memory
 from slackwater.runtime.staged import StagedBlocks
-from slackwater.runtime.state import Block, Move, SliceState
+from slackwater.runtime.state import Move, SliceState
 
 logger = logging.getLogger("slackwater")
 
@@ -76,6 +77,7 @@ class Tiers:
         self._policy = policy
         self._budget_bytes = budget_bytes
         self._queries = queries
+        self._compactor = Compactor(blocks, lane, self._moved)
         self._lock = threading.Lock()
         self._busy: dict[SliceId, Future[None]] = {}
         self._seen: dict[SliceId, _Seen] = {}
@@ -113,10 +115,11 @@ class Tiers:
         states: dict[SliceId, tuple[DeployedQuery, SliceState]] = {}
         slices = []
         for query in self._queries():
+            uses = _next_uses(query, now_ms)
             for start, state in list(query.state.slices.items()):
                 id = SliceId(query.number, start)
                 states[id] = (query, state)
-                slices.append(self._held(query, id, state, now_ms))
+                slices.append(self._held(query, id, state, now_ms, uses.get(start)))
         self._seen = {id: seen for id, seen in self._seen.items() if id in states}
         snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self.staging)
         decision = self._policy.decide(snapshot)
@@ -126,6 +129,9 @@ class Tiers:
         for destaging in decision.destage:
             if destaging.id not in self._busy:
                 self._destage(destaging, states[destaging.id][1])
+        for id, (query, state) in states.items():
+            if len(state.blocks) > 1 and id not in self._busy:
+                self._track(id, self._compactor.begin(id, query.template, state))
 
     def settle(self) -> None:
         """Return once nothing is being moved."""
@@ -140,7 +146,12 @@ class Tiers:
         self._lane.close()
 
     def _held(
-        self, query: DeployedQuery, id: SliceId, state: SliceState, now_ms: float
+        self,
+        query: DeployedQuery,
+        id: SliceId,
+        state: SliceState,
+        now_ms: float,
+        next_use_ms: float | None,
     ) -> HeldSlice:
         stored = sum(block.bytes for block in state.blocks)
         copied = self._staged.bytes_of(state.blocks)
@@ -158,6 +169,7 @@ class Tiers:
             unstaged_bytes=stored - copied,
             idle_ms=now_ms - seen.changed_ms,
             bytes_per_s=seen.bytes_per_s,
+            next_use_ms=next_use_ms,
         )
 
     def _destage(self, destaging: Destaging, state: SliceState) -> None:
@@ -183,8 +195,7 @@ class Tiers:
         def finish(_: object) -> None:
             if len(pieces) > 1:
                 self._staged.put(blocks[0], own_memory(pieces[0]))
-            move = Move(id.query, id.start_ms, state.rows_held, blocks)
-            self._discard(self._ledger.move(move))
+            self._moved(Move(id.query, id.start_ms, state.rows_held, blocks))
 
         urgency = Urgency.LATE_WRITE if state.blocks else Urgency.DESTAGE
         self._submit(urgency, id, lambda: [encoded(piece) for piece in pieces], transfer, finish)
@@ -209,9 +220,11 @@ class Tiers:
             finish,
         )
 
-    def _discard(self, blocks: Sequence[Block]) -> None:
-        self._staged.drop(blocks)
-        self._blocks.remove(blocks)
+    def _moved(self, move: Move) -> None:
+        """Write down that rows are elsewhere now, then remove where they were."""
+        obsolete = self._ledger.move(move)
+        self._staged.drop(obsolete)
+        self._blocks.remove(obsolete)
 
     def _submit(
         self,
@@ -221,7 +234,12 @@ class Tiers:
         transfer: Callable[[Any], object],
         finish: Callable[[Any], None],
     ) -> None:
-        future = self._lane.submit(urgency, prepare, transfer, finish)
+        self._track(id, self._lane.submit(urgency, prepare, transfer, finish))
+
+    def _track(self, id: SliceId, future: Future[None] | None) -> None:
+        """Leave a slice alone until what was begun has ended."""
+        if future is None:
+            return
         with self._lock:
             self._busy[id] = future
         future.add_done_callback(lambda done: self._ended(id, done))
@@ -232,8 +250,24 @@ class Tiers:
         error = None if future.cancelled() else future.exception()
         if isinstance(error, JournalError):
             self._failure = error
-        elif error is not None:
+        elif error is not None and self._has(id):
             logger.warning("window state could not be moved and is tried again: %s", error)
+
+    def _has(self, id: SliceId) -> bool:
+        """Tell whether a slice is still there: one that was forgotten need not be moved."""
+        return any(
+            query.number == id.query and id.start_ms in query.state.slices
+            for query in self._queries()
+        )
+
+
+def _next_uses(query: DeployedQuery, now_ms: float) -> dict[int, float]:
+    """Foretell when slices are read again: when the first past window that holds them is."""
+    uses: dict[int, float] = {}
+    for window_ms, at_ms in query.amendments_at_ms(now_ms).items():
+        for start_ms in query.grid.slices_of(window_ms):
+            uses[start_ms] = min(at_ms, uses.get(start_ms, math.inf))
+    return uses
 
 
 def _cut(table: pa.Table, first_bytes: int) -> list[pa.Table]:

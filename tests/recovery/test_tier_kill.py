@@ -1,0 +1,91 @@
+"""`kill -9` while window state is staged, destaged, compacted, purged: nothing lost, no litter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.spark.latebound import fixed_specification
+from slackwater.spark.sinks.parquet import read_panes
+from slackwater.spark.sources.base import Range
+from slackwater.testing import assert_same_panes, batch_panes
+
+CHILD = Path(__file__).with_name("tier_child.py")
+POINTS = [
+    (point, moment)
+    for point in ("write", "move", "remove", "fetch")
+    for moment in ("before", "during", "after")
+]
+
+
+def load_child() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tier_child", CHILD)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+child = load_child()
+
+
+def run(directory: Path, point: str, number: int, moment: str) -> bool:
+    """Run until the process kills itself; True if it finished first."""
+    process = subprocess.run(
+        [sys.executable, str(CHILD), str(directory), point, str(number), moment],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if process.returncode == -signal.SIGKILL:
+        return False
+    assert process.returncode == 0, process.stderr[-3_000:]
+    assert "finished" in process.stdout
+    return True
+
+
+def all_rows(spark: SparkSession, seed: int) -> DataFrame:
+    reader = child.generated(seed).open(spark)
+    entry = reader.entry(0, Range(0, 0, child.EVENTS, child.EVENTS))
+    entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
+        f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
+    )
+    rows: DataFrame = reader.expand(entries).select(*reader.schema.names)
+    return rows
+
+
+def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for kill in range(kills):
+        point, moment = POINTS[kill % len(POINTS)]
+        finished = run(directory, point, chance.randrange(1, 6), moment)
+        assert not finished, "the input was finished before it was killed often enough"
+    assert run(directory, "none", 0, "before")
+    for number, (app, output) in enumerate(child.described(directory)):
+        panes = read_panes(directory / app.name)
+        assert max(panes["pane"].to_pylist()) > 0  # late events have amended windows
+        wanted = batch_panes(
+            output,
+            {"events": all_rows(spark, number)},
+            event_time="event_time",
+            query=app.name,
+            number=number,
+        )
+        assert_same_panes(panes, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_killed_twenty_times_while_state_moves(spark: SparkSession, tmp_path: Path) -> None:
+    kill_and_finish(spark, tmp_path, kills=20, seed=3)
