@@ -68,6 +68,11 @@ def test_what_needs_common_windows_is_refused_with_the_remedy(
         use(events(), windows)
 
 
+def test_who_takes_the_spark_session_for_windows_is_told() -> None:
+    with pytest.raises(DescriptionError, match=r"for session windows use sessions\('30 s'\)"):
+        sw.session("30 s")
+
+
 def test_counted_windows_have_no_sketches() -> None:
     with pytest.raises(DescriptionError, match=r"aggregate\(u=approx_distinct\('x'\)\).*sketches"):
         events().window(sw.counted(3)).aggregate(u=sw.approx_distinct("x"))

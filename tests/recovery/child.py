@@ -82,8 +82,24 @@ def rates(directory: Path) -> tuple[sw.App, Output]:
     return app, output
 
 
+def clicks(directory: Path) -> tuple[sw.App, tuple[Output, ...]]:
+    """Describe windows that each advertisement has for itself; late events merge and move them."""
+    app = sw.App("clicks")
+    rare = app.source("events").transform(methodcaller("where", "event_type = 'click'"))
+    rare = rare.transform(methodcaller("where", "ad_id < 40"))
+    return app, tuple(
+        rare.window(windows, by="ad_id")
+        .aggregate(n=sw.count(), users=sw.sum("user_id"), pages=sw.mean("page_id"))
+        .to(sw.parquet(directory / name), name=name, lateness="1 hour")
+        for name, windows in (
+            ("sessions", sw.sessions("1 second")),
+            ("counted", sw.counted(3, slide=2, pause="3 seconds")),
+        )
+    )
+
+
 def deploy(runtime: sw.Runtime, directory: Path) -> None:
-    """Deploy fused, sliding, `apply`, chained and file queries."""
+    """Deploy fused, sliding, `apply`, chained, keyed and file queries."""
     exact = sw.App("exact")  # everything is accepted, in the end
     views = exact.source("events").transform(lambda df: df.where("event_type = 'view'"))
     views.window(sw.tumbling("3 seconds", offset="spread"), by="ad_type").aggregate(
@@ -106,6 +122,7 @@ def deploy(runtime: sw.Runtime, directory: Path) -> None:
         runtime.deploy(exact, f"exact-{query}", events=generated(query))
     runtime.deploy(strict, "strict", events=generated(99))
     runtime.deploy(rates(directory)[0], "rates", views=generated(50), clicks=generated(51))
+    runtime.deploy(clicks(directory)[0], "clicks", events=generated(60))
     lines = sw.files(
         directory / "lines", format="json", schema=SCHEMA, event_time="ts", follow=False
     )

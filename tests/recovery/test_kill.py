@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.progress.grid import WindowGrid, spread_stride
+from slackwater.spark.keyed_rows import PLACES
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sinks.pane_tables import last_panes
 from slackwater.spark.sinks.parquet import read_panes
@@ -216,6 +217,24 @@ def check_rates(spark: SparkSession, directory: Path) -> None:
     assert_same_panes(panes, wanted)
 
 
+def check_clicks(spark: SparkSession, directory: Path) -> None:
+    """Compare sessions and counted windows, some taken back, with Spark's own in one batch."""
+    schema = child.generated(0).open(spark).schema
+    rows = all_rows(spark, 60).select(*schema.names, *PLACES)
+    for output in child.clicks(directory)[1]:
+        panes = read_panes(directory / output.name)
+        assert "retracted" in panes["timing"].to_pylist()
+        seen = Counter(
+            (row["window_start"], row["pane"], row["ad_id"], row["window_end"], row["users"])
+            for row in panes.to_pylist()
+        )
+        assert max(seen.values()) == 1
+        wanted = batch_panes(
+            output, {"events": rows}, event_time="event_time", query=f"clicks/{output.name}"
+        )
+        assert_same_panes(panes, wanted)
+
+
 def check_users(rows: list[dict[str, Any]], directory: Path) -> None:
     expected: Counter[tuple[int, str]] = Counter()
     for row in rows:
@@ -245,6 +264,7 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
     check_strict(spark, directory)
     check_users(rows, directory)
     check_rates(spark, directory)
+    check_clicks(spark, directory)
 
 
 @pytest.mark.spark

@@ -16,7 +16,7 @@ import pyarrow as pa
 from slackwater.progress.chaining import StageClosing, close_stage
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.merge import merge
-from slackwater.runtime.panes import ClosingWindow, PaneRows, aggregate_panes
+from slackwater.runtime.panes import ClosingWindow, PaneRows, aggregate_panes, no_panes
 from slackwater.runtime.partials import row_partials
 from slackwater.runtime.state import SliceState, StageChange
 from slackwater.spark.row_joins import WINDOW
@@ -35,10 +35,10 @@ class ChainedQuery:
 
 def follow_chain(
     shapes: Sequence[ResultShape], queries: Sequence[ChainedQuery], panes: PaneRows | None
-) -> tuple[list[ChainedQuery], PaneRows | None]:
-    """Carry the panes of the first stage through all further ones; return those of the last.
+) -> tuple[list[ChainedQuery], PaneRows]:
+    """Carry the panes of the first stage (None: it has none) through; return those of the last.
 
-    Rows belong to the windows of all queries, in order; None stands for no rows at all.
+    Rows belong to the windows of all queries, in order.
     """
     chained = list(queries)
     for before, shape in pairwise(shapes):
@@ -49,6 +49,7 @@ def follow_chain(
         ]
         fired = [window for each in chained for window in each.windows]
         panes = _computed(shape, fired)
+    assert panes is not None  # a chain has a second stage
     return chained, panes
 
 
@@ -105,9 +106,9 @@ def _closing_windows(
     return tuple(windows)
 
 
-def _computed(shape: ResultShape, windows: Sequence[ClosingWindow]) -> PaneRows | None:
+def _computed(shape: ResultShape, windows: Sequence[ClosingWindow]) -> PaneRows:
     has_rows = any(state.chunks for window in windows for state in window.slices)
-    return aggregate_panes(shape, windows) if has_rows else None
+    return aggregate_panes(shape, windows) if has_rows else no_panes(shape)
 
 
 def _merged_by_window(

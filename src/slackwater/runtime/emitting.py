@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.panes import (
@@ -17,6 +18,7 @@ from slackwater.runtime.panes import (
     aggregate_panes,
     held_rows,
     with_pane_columns,
+    with_retractions,
 )
 from slackwater.runtime.placing import Limits
 from slackwater.runtime.staged import StagedBlocks
@@ -80,12 +82,15 @@ class PaneEmitter:
             panes = self._small_panes(template, small)
             counts.update(zip(small, panes.counts(len(small)), strict=True))
             merge_ms += watch.lap_ms()
-            self.write(template, panes, slot)
+            self.write(template, panes, small, slot)
             sink_ms += watch.lap_ms()
         for window in large:
             pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
             sink, frame = self._sinks[template.output.sink], self._frame(template, window)
             counts[window] = sink.write_frame(pane, frame, slot)
+            if not counts[window]:
+                nothing = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+                self.write(template, _owned(nothing, 0), [window], slot)
             sink_ms += watch.lap_ms()
         return Emission([counts[window] for window in windows], merge_ms, sink_ms)
 
@@ -104,10 +109,21 @@ class PaneEmitter:
             parts.append(_owned(table, places[window]))
         return _together(parts)
 
-    def write(self, template: Template, panes: PaneRows, slot: int) -> None:
-        """Write panes to the template's sink; those without rows leave no trace there."""
-        if panes.table.num_rows:
-            self._sinks[template.output.sink].write(panes.table, slot)
+    def write(
+        self, template: Template, panes: PaneRows, windows: Sequence[ClosingWindow], slot: int
+    ) -> None:
+        """Write the panes of some windows to the template's sink.
+
+        One without rows leaves no trace there, unless there may be rows for it to take back. Only
+        a function can give some rows and then, with more input, none.
+        """
+        table = panes.table
+        if template.output.function is not None:
+            counts = panes.counts(len(windows))
+            emptied = [w for w, rows in zip(windows, counts, strict=True) if w.pane and not rows]
+            table = with_retractions(table, emptied)
+        if table.num_rows:
+            self._sinks[template.output.sink].write(table, slot)
 
     def _small_panes(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
         shape, output = template.pipeline.shapes[0], template.output

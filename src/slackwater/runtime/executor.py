@@ -272,23 +272,20 @@ class StepExecutor:
             merge_ms = watch.lap_ms()
             counts = [int(window.timing != RETRACTED) for window in windows]
             if advanced.panes is not None:
-                self._emitter.write(template, advanced.panes, slot)
+                self._emitter.write(template, advanced.panes, windows, slot)
             return advances, Emission(counts, merge_ms, watch.lap_ms())
         if not template.output.stages:
             return advances, self._emitter.emit(template, windows, slot, watch)
-        panes = self._emitter.compute(template, windows) if windows else None
         chained, panes = follow_chain(
             template.pipeline.shapes,
             [ChainedQuery(a.query, a.change.watermarks.current_ms, a.windows) for a in advances],
-            panes,
+            self._emitter.compute(template, windows) if windows else None,
         )
         advances = [_at_end(*pair) for pair in zip(advances, chained, strict=True)]
-        fired = sum(len(each.windows) for each in chained)
+        fired = [window for each in chained for window in each.windows]
         merge_ms = watch.lap_ms()
-        if panes is None:
-            return advances, Emission([0] * fired, merge_ms, 0.0)
-        self._emitter.write(template, panes, slot)
-        return advances, Emission(panes.counts(fired), merge_ms, watch.lap_ms())
+        self._emitter.write(template, panes, fired, slot)
+        return advances, Emission(panes.counts(len(fired)), merge_ms, watch.lap_ms())
 
 
 def _with_keyed(

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from slackwater.app.nodes import LegsNode, joined
 from slackwater.runtime.merge import finish, merge
 from slackwater.runtime.state import SliceState
 from slackwater.spark.row_joins import WINDOW
 from slackwater.spark.shapes import ResultShape
-from slackwater.spark.sinks.base import PANE_FIELDS
+from slackwater.spark.sinks.base import PANE_FIELDS, RETRACTED
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,35 @@ def with_pane_columns(
     fields = [*PANE_FIELDS, *values.schema]
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     return PaneRows(shape.deriver()(table) if shape.derived else table, owner)
+
+
+def no_panes(shape: ResultShape) -> PaneRows:
+    """Return panes without rows, with the columns that a further stage's panes have."""
+    assert shape.result is not None
+    values = to_arrow_schema(shape.result, timezone="UTC", prefers_large_types=False)
+    table = pa.schema([*PANE_FIELDS, *values]).empty_table()
+    return PaneRows(table, np.zeros(0, dtype=np.int64))
+
+
+def with_retractions(table: pa.Table, windows: Sequence[ClosingWindow]) -> pa.Table:
+    """Add, for each of these windows, a row that takes all rows of its earlier panes back."""
+    if not windows:
+        return table
+    columns = {
+        "query": pa.array([window.query for window in windows], pa.string()),
+        "window_start": _timestamps([window.start_ms for window in windows]),
+        "window_end": _timestamps([window.end_ms for window in windows]),
+        "pane": pa.array([window.pane for window in windows], pa.int32()),
+        "timing": pa.array([RETRACTED] * len(windows), pa.string()),
+        "accuracy": pa.array(np.ones(len(windows))),
+    }
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(len(windows), field.type)
+        for field in table.schema
+    ]
+    # Columns that are never null in a result are so here.
+    named = pa.table(dict(zip(table.column_names, table.columns, strict=True)))
+    return pa.concat_tables([named, pa.table(arrays, names=table.column_names)])
 
 
 def _timestamps(times_ms: Sequence[int]) -> pa.Array:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from slackwater.errors import DescriptionError
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "false",  # it keeps its first result, and costs 45 ms a step
@@ -34,6 +36,11 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
 
     Further settings go in with underscores for dots: `session(spark_driver_memory="2g")`.
     """
+    if master.strip()[:1].isdigit():
+        raise DescriptionError(
+            f"session(master={master!r}) starts Spark, and that is no address of one; for session "
+            f"windows use sessions({master!r})"
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("slackwater")
     given = {name.replace("_", "."): value for name, value in settings.items()}

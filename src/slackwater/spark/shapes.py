@@ -36,6 +36,7 @@ class ResultShape:
     aggregates: Mapping[str, Aggregate]
     join: LegsNode | None = None
     derived: Mapping[str, tuple[ColumnFunction, pa.DataType]] = field(default_factory=dict)
+    result: StructType | None = None  # of a further stage: keys, values and derived columns
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -85,8 +86,8 @@ def checked_shapes(
         shape = ResultShape(stage.windows, stage.by, _bound_aggregates(schema, stage, place))
         result = _computed(spark.createDataFrame([], schema), shape)
         derived = _bound_functions(result.schema, stage.derived, place)
-        shapes.append(replace(shape, derived=derived))
         schema = _extended(result.schema, derived)
+        shapes.append(replace(shape, derived=derived, result=schema))
     return tuple(shapes)
 
 

@@ -84,6 +84,8 @@ def _encode(groups: pa.Buffer, table: pa.Table) -> tuple[pa.Buffer, pq.FileMetaD
         # stream: what is put in between moves the new group to behind the others.
         stream.write(groups.slice(len(_MAGIC)))
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        if table.schema.metadata:  # which keys tell windows apart
+            writer.add_key_value_metadata(table.schema.metadata)
     content = stream.getvalue()
     metadata = pq.read_metadata(pa.BufferReader(content))
     if metadata.num_row_groups:

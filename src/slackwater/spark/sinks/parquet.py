@@ -159,9 +159,11 @@ class ParquetWriter(SinkWriter):
                 try:
                     files = staging / "files"
                     frame.coalesce(1).write.mode("overwrite").parquet(files.as_uri())
-                    _restore(next(files.glob("*.parquet")), stored, staging / target.name)
-                    os.replace(staging / target.name, target)
-                    self._large.add(target.name)
+                    written = next(files.glob("*.parquet"))
+                    if pq.read_metadata(written).num_rows:
+                        _restore(written, stored, staging / target.name)
+                        os.replace(staging / target.name, target)
+                        self._large.add(target.name)
                 finally:
                     shutil.rmtree(staging, ignore_errors=True)
             sync_directory(self._directory)
