@@ -71,3 +71,16 @@ def test_the_documents_link_only_to_what_exists() -> None:
         base = (ROOT / document).parent
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
             assert (base / target).exists(), f"{document} links to {target}"
+
+
+@pytest.mark.spark
+def test_the_examples_of_windows_pass(spark: object, tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("docs/windows.md"):
+        exec(compile(block, "docs/windows.md", "exec"), names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 3
+    for name in tests:
+        test = names[name]
+        assert callable(test)
+        test(spark, tmp_path) if "readers" in name else test(spark)

@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.cli.conftest import Invoke
 
+from slackwater.progress.watermarks import Watermarks
+from slackwater.runtime.keyed_state import SHOWN
 from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.state import Counters, KeyedChange, QueryChange
+from slackwater.spark.keyed_rows import FIRST, LAST
 from slackwater.spark.sources.base import Range
 
 START_MS = 1_704_067_200_000  # 2024-01-01
@@ -24,6 +29,26 @@ def live(tmp_path: Path) -> Iterator[Path]:
     ledger.plan({first.number: [(0, Range(partition=3, first=7, until=10, events=3))]})
     ledger.quarantine(second.number, "ValueError: no such [column]")
     yield tmp_path
+    ledger.close()
+
+
+def test_status_shows_the_sessions_that_are_held(invoke: Invoke, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, durable=False)
+    sessions = {"kind": "SessionWindows", "gap_ms": 30_000, "size_ms": 30_000, "slide_ms": 30_000}
+    query = ledger.introduce("visits", {"windows": sessions, "keys": {"user": "string"}})
+    rows = pa.table({"user": ["ann"], FIRST: [0], LAST: [5_000_000], SHOWN: [False]})
+    step, _ = ledger.plan({query.number: []})
+    keyed = KeyedChange(1, (), rows)
+    change = QueryChange(
+        query.number, {}, Watermarks({}, 6_000), {}, None, (), {}, {}, Counters(), keyed=keyed
+    )
+    ledger.commit(step, [change], [])
+    report = json.loads(invoke("status", tmp_path, "--json").stdout)
+    visits = by_name(report)["visits"]
+    assert (visits["windows"], visits["state_rows"]) == ("sessions 30 s", 1)
+    held = {"start_ms": 0, "end_ms": 35_000, "panes": 0, "state_rows": 1}
+    assert visits["open_windows"] == [held]
+    assert "sessions 30 s" in invoke("status", tmp_path).stdout
     ledger.close()
 
 

@@ -85,14 +85,13 @@ def rates(directory: Path) -> tuple[sw.App, Output]:
 def clicks(directory: Path) -> tuple[sw.App, tuple[Output, ...]]:
     """Describe windows that each advertisement has for itself; late events merge and move them."""
     app = sw.App("clicks")
-    rare = app.source("events").transform(methodcaller("where", "event_type = 'click'"))
-    rare = rare.transform(methodcaller("where", "ad_id < 40"))
+    rare = app.source("events").transform(methodcaller("where", "ad_id < 40"))
     return app, tuple(
         rare.window(windows, by="ad_id")
         .aggregate(n=sw.count(), users=sw.sum("user_id"), pages=sw.mean("page_id"))
         .to(sw.parquet(directory / name), name=name, lateness="1 hour")
         for name, windows in (
-            ("sessions", sw.sessions("1 second")),
+            ("sessions", sw.sessions("300 ms")),
             ("counted", sw.counted(3, slide=2, pause="3 seconds")),
         )
     )

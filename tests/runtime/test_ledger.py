@@ -15,6 +15,7 @@ from slackwater.runtime.ledger import DeadLetterDuty, Ledger
 from slackwater.runtime.state import (
     Block,
     Counters,
+    KeyedChange,
     PlannedRange,
     QueryChange,
     QueryState,
@@ -100,6 +101,32 @@ def test_everything_committed_is_there_after_a_restart(tmp_path: Path, snapshot:
     after = [seen(again.content.queries[name]) for name in ("one", "two")]
     assert after == before
     assert again.content.queries["two"].pending == planned(0)
+    again.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_rows_of_each_key_s_windows_come_and_go_by_their_places(
+    tmp_path: Path, snapshot: bool
+) -> None:
+    ledger = Ledger(tmp_path)
+    query = ledger.introduce("keyed", {})
+    expected: list[int] = []
+    for step in range(8):
+        gone = tuple(range(0, len(expected), 3))
+        numbers = list(range(step * 10, step * 10 + step % 4))
+        expected = [n for place, n in enumerate(expected) if place not in gone] + numbers
+        keyed = KeyedChange(step + 1, gone, pa.table({"n": numbers}) if numbers else None)
+        run_step(ledger, query.number, step, keyed=keyed)
+        if snapshot and step == 4:
+            ledger.begin_snapshot({})()
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    keyed_state = again.content.queries["keyed"].keyed
+    assert keyed_state.emissions == 8
+    assert keyed_state.rows is not None
+    assert keyed_state.rows["n"].to_pylist() == expected
+    assert again.content.queries["keyed"].rows_held >= len(expected)
     again.close()
 
 

@@ -6,8 +6,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark.sinks.base import PANE_FIELDS
-from slackwater.spark.sinks.pane_tables import PaneKey, RecentPanes, _keys, last_panes, pane_keys
+from slackwater.spark.sinks.base import PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.pane_tables import (
+    PaneKey,
+    RecentPanes,
+    _keys,
+    last_panes,
+    pane_keys,
+    with_window_keys,
+)
 
 Make = Callable[..., pa.Table]
 NAMES = st.tuples(st.sampled_from(["ads", "shop", "é"]), st.integers(-3, 3), st.integers(0, 4))
@@ -36,6 +43,33 @@ def test_last_panes_keeps_the_highest_pane_of_each_window_in_order(
     expected = [key for key in keys if highest[key[0], key[1]] == key[2]]
     chunked = pa.concat_tables([table_of(keys[:cut]), table_of(keys[cut:])])
     assert list(_keys(last_panes(chunked))) == expected
+
+
+KEYED = st.tuples(
+    st.integers(-2, 2), st.integers(0, 4), st.sampled_from(["a", "b", None]), st.booleans()
+)
+
+
+@given(rows=st.lists(KEYED))
+def test_of_windows_that_each_key_has_for_itself_the_highest_pane_of_each_key_holds(
+    rows: list[tuple[int, int, str | None, bool]],
+) -> None:
+    table = table_of([("ads", start, pane) for start, pane, _, _ in rows])
+    timing = pa.array([RETRACTED if gone else "late" for *_, gone in rows], pa.string())
+    table = table.set_column(table.schema.get_field_index("timing"), "timing", timing)
+    table = table.append_column("user", pa.array([key for _, _, key, _ in rows], pa.string()))
+    table = table.append_column("row", pa.array(range(len(rows)), pa.int64()))
+    highest: dict[tuple[int, str | None], int] = {}
+    for start, pane, key, _ in rows:
+        highest[start, key] = max(pane, highest.get((start, key), 0))
+    expected = [
+        number
+        for number, (start, pane, key, gone) in enumerate(rows)
+        if pane == highest[start, key] and not gone
+    ]
+    assert last_panes(table, by=["user"])["row"].to_pylist() == expected
+    told = table.cast(with_window_keys(table.schema, ["user"]))
+    assert last_panes(told)["row"].to_pylist() == expected
 
 
 @given(written=st.lists(NAMES), found=st.lists(NAMES), sent=st.lists(NAMES))

@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.spark.sinks.base import PANE_FIELDS, PaneId
-from slackwater.spark.sinks.pane_tables import _keys, last_panes
+from slackwater.spark.sinks.pane_tables import _keys, last_panes, window_keys, with_window_keys
 from slackwater.spark.sinks.parquet import ParquetWriter, parquet, read_panes
 
 Make = Callable[..., pa.Table]
@@ -375,3 +375,17 @@ def test_files_grow_until_a_bound_is_reached(tmp_path: Path, make_panes: Make) -
         10,
     ]
     assert len(files(tmp_path / "bytes")) == 4
+
+
+def test_readers_learn_from_the_files_which_keys_tell_windows_apart(
+    tmp_path: Path, make_panes: Make
+) -> None:
+    sink = parquet(tmp_path / "out", roll_writes=2)
+    for window in range(2):  # the second time the file is read back and goes on growing
+        pane = make_panes("ads", window)
+        writer = sink.open()
+        writer.write(pane.cast(with_window_keys(pane.schema, ["campaign"])), 0)
+        writer.close()
+    panes = read_panes(tmp_path / "out")
+    assert window_keys(panes.schema) == ["campaign"]
+    assert last_panes(panes).num_rows == panes.num_rows == 10
