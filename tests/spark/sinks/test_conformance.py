@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from slackwater.errors import SinkError
-from slackwater.spark.sinks.base import Sink
+from slackwater.spark.sinks.base import PANE_COLUMNS, RETRACTED, Sink
 from slackwater.spark.sinks.callback import callback
 from slackwater.spark.sinks.console import console
 from slackwater.spark.sinks.memory import MemorySink, memory
@@ -171,6 +171,26 @@ def test_a_later_pane_of_a_window_is_another_pane(trial: Trial, make_panes: Make
     for pane in panes:
         writer.write(pane, 0)
     assert trial.rows_seen() == Counter(_keys(pa.concat_tables(panes)))
+    writer.close()
+
+
+def test_a_row_that_takes_a_window_back_has_no_values_and_is_seen(
+    trial: Trial, make_panes: Make
+) -> None:
+    shown, later = make_panes("ads", 0), make_panes("ads", 0, pane=1, rows=1)
+    columns = {name: later[name] for name in PANE_COLUMNS} | {"timing": pa.array([RETRACTED])}
+    taken_back = pa.table(
+        [
+            columns[field.name] if field.name in columns else pa.nulls(1, field.type)
+            for field in later.schema
+        ],
+        schema=later.schema,
+    )
+    writer = trial.sink.open()
+    writer.write(shown, 0)
+    writer.write(taken_back, 0)
+    writer.write(taken_back, 1)
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables([shown, taken_back])))
     writer.close()
 
 
