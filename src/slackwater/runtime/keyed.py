@@ -6,7 +6,7 @@ All queries of a step are worked on together, in whole columns; what happens is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,22 +14,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from slackwater.app.windows import CountWindows, KeyedWindows
-from slackwater.progress.counting import CountedRows, close_counted
-from slackwater.progress.sessions import Horizon, close_sessions
+from slackwater.progress.sessions import Horizon
 from slackwater.runtime.deployed import DeployedQuery
+from slackwater.runtime.keyed_closing import OWNER, ClosedRows, close_rows
 from slackwater.runtime.keyed_panes import EmittedWindows, RetractedWindows, keyed_pane_rows
 from slackwater.runtime.keyed_state import PREFIX, SHOWN
-from slackwater.runtime.merge import finish, group_numbers, merge
+from slackwater.runtime.merge import finish
 from slackwater.runtime.panes import ClosingWindow, PaneRows
 from slackwater.runtime.partials import row_partials
 from slackwater.runtime.state import KeyedChange
 from slackwater.spark.frames import ROWS, SLICE, Template
-from slackwater.spark.keyed_rows import FIRST, LAST, TIES, span_columns, value_columns
-from slackwater.spark.row_joins import WINDOW
+from slackwater.spark.keyed_rows import FIRST, span_columns, value_columns
 from slackwater.spark.shapes import ResultShape
 from slackwater.spark.sources.base import QUERY
 
-_OWNER = "_sw_owner"  # the place of a row's query in the step
 _NEVER_US = -(2**62)
 
 
@@ -61,19 +59,6 @@ class KeyedStep:
     panes: PaneRows | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """Hold what becomes of the rows of a step."""
-
-    shown: pa.Table  # merged partials of what is emitted: _OWNER, keys, partials
-    start_us: NDArray[np.int64]
-    end_us: NDArray[np.int64]
-    late: NDArray[np.bool_]
-    retracted: NDArray[np.int64]  # rows
-    gone: NDArray[np.bool_]  # of each row: it does not stay as it is
-    added: pa.Table  # _OWNER, then state columns
-
-
 def take_in(template: Template, rows: pa.Table | None, queries: Sequence[KeyedQuery]) -> KeyedStep:
     """Work out what a step's rows (QUERY, SLICE, state columns) and its watermarks change."""
     shape, windows = template.pipeline.shapes[0], template.output.windows
@@ -83,10 +68,9 @@ def take_in(template: Template, rows: pa.Table | None, queries: Sequence[KeyedQu
         unchanged = [KeyedChange(each.query.state.keyed.emissions) for each in queries]
         return KeyedStep(unchanged, [()] * len(queries), None)
     horizon_us = np.array([each.horizon_us() for each in queries], dtype=np.int64)
-    owner = table[_OWNER].to_numpy()
+    owner = table[OWNER].to_numpy()
     horizon = Horizon(*(horizon_us[owner, column] for column in range(3)))
-    close = _counted if isinstance(windows, CountWindows) else _sessions
-    outcome = close(shape, windows, table, place < 0, horizon)
+    outcome = close_rows(shape, windows, table, place < 0, horizon)
     return _step(shape, queries, table, place, outcome)
 
 
@@ -115,14 +99,14 @@ def _gathered(
     for owner, each in enumerate(queries):
         held = each.query.state.keyed.rows
         if held is not None:
-            parts.append(held.append_column(_OWNER, _filled(held.num_rows, owner)))
+            parts.append(held.append_column(OWNER, _filled(held.num_rows, owner)))
             places.append(np.arange(held.num_rows))
     if rows is not None and rows.num_rows:
         numbers = np.array([each.query.number for each in queries])
         order = np.argsort(numbers)
         owner = order[np.searchsorted(numbers[order], rows[QUERY].to_numpy())]
         arrived = _as_state(shape, windows, rows)
-        parts.append(arrived.append_column(_OWNER, pa.array(owner.astype(np.int64))))
+        parts.append(arrived.append_column(OWNER, pa.array(owner.astype(np.int64))))
         places.append(np.full(rows.num_rows, -1))
     if not parts:
         return None, np.zeros(0, dtype=np.int64)
@@ -143,133 +127,24 @@ def _as_state(shape: ResultShape, windows: KeyedWindows, rows: pa.Table) -> pa.T
     return rows.drop_columns([QUERY, SLICE]).append_column(SHOWN, no)
 
 
-def _sessions(
-    shape: ResultShape,
-    windows: KeyedWindows,
-    table: pa.Table,
-    arrived: NDArray[np.bool_],
-    horizon: Horizon,
-) -> _Outcome:
-    gap_us = windows.gap_ms * 1_000
-    closing = close_sessions(
-        group_numbers(table, [_OWNER, *shape.by]),
-        table[FIRST].to_numpy(),
-        table[LAST].to_numpy(),
-        arrived=arrived,
-        shown=_flags(table, SHOWN),
-        horizon=horizon,
-        gap_us=gap_us,
-    )
-    changed = closing.changed[closing.session]
-    pieces = table.append_column(WINDOW, pa.array(closing.session)).filter(pa.array(changed))
-    whole = merge(pieces, [WINDOW, _OWNER, *shape.by], shape.aggregates, sums=[ROWS])
-    session = whole[WINDOW].to_numpy()
-    whole = whole.drop_columns([WINDOW])
-    emitted = closing.emitted[session]
-    stays = pa.array(~closing.forgotten[session])
-    spans = {FIRST: closing.start_us, LAST: closing.last_us, SHOWN: closing.shown}
-    added = _with_columns(whole, {name: column[session] for name, column in spans.items()})
-    return _Outcome(
-        shown=whole.filter(pa.array(emitted)),
-        start_us=closing.start_us[session][emitted],
-        end_us=closing.last_us[session][emitted] + gap_us,
-        late=closing.late[session][emitted],
-        retracted=np.flatnonzero(closing.retracted),
-        gone=changed,
-        added=added.filter(stays).select(table.column_names),
-    )
-
-
-def _counted(
-    shape: ResultShape,
-    windows: KeyedWindows,
-    table: pa.Table,
-    arrived: NDArray[np.bool_],
-    horizon: Horizon,
-) -> _Outcome:
-    assert isinstance(windows, CountWindows)
-    shown = _flags(table, SHOWN)
-    closing = close_counted(
-        CountedRows(
-            group=group_numbers(table, [_OWNER, *shape.by]),
-            first_us=table[FIRST].to_numpy(),
-            last_us=table[LAST].to_numpy(),
-            events=table[ROWS].to_numpy(),
-            is_prefix=_flags(table, PREFIX),
-            ties=tuple(table[tie].to_numpy() for tie in TIES),
-            arrived=arrived,
-            shown=shown,
-        ),
-        horizon,
-        gap_us=windows.gap_ms * 1_000,
-        size=windows.events,
-        slide=windows.every,
-    )
-    pieces = table.take(pa.array(closing.members)).append_column(WINDOW, pa.array(closing.window))
-    whole = merge(pieces, [WINDOW, _OWNER, *shape.by], shape.aggregates)
-    gone = arrived | closing.dropped | (closing.shown != shown)
-    stays = gone & ~closing.dropped
-    kept = _with_columns(table.filter(pa.array(stays)), {SHOWN: closing.shown[stays]})
-    return _Outcome(
-        shown=whole.drop_columns([WINDOW]),
-        start_us=closing.start_us,
-        end_us=closing.last_us,
-        late=closing.late,
-        retracted=closing.retracted,
-        gone=gone,
-        added=pa.concat_tables(
-            [
-                kept.select(table.column_names),
-                _prefixes(
-                    table.take(pa.array(closing.prefix_row)),
-                    {
-                        ROWS: closing.prefix_events,
-                        FIRST: closing.prefix_first_us,
-                        LAST: closing.prefix_last_us,
-                    },
-                    [_OWNER, *shape.by],
-                ),
-            ]
-        ),
-    )
-
-
-def _prefixes(
-    rows: pa.Table, counts: Mapping[str, NDArray[np.int64]], keys: Sequence[str]
-) -> pa.Table:
-    """Make rows that only count events, from rows with their keys."""
-    size = rows.num_rows
-    columns = {
-        field.name: rows[field.name]
-        if field.name in keys
-        else pa.array(np.zeros(size, dtype=np.int64))
-        if field.name in TIES
-        else pa.nulls(size, field.type)
-        for field in rows.schema
-    }
-    columns |= {name: pa.array(column) for name, column in counts.items()}
-    columns |= {SHOWN: pa.array(np.zeros(size, bool)), PREFIX: pa.array(np.ones(size, bool))}
-    return pa.table(columns)
-
-
 def _step(
     shape: ResultShape,
     queries: Sequence[KeyedQuery],
     table: pa.Table,
     place: NDArray[np.int64],
-    outcome: _Outcome,
+    outcome: ClosedRows,
 ) -> KeyedStep:
     """Sort by query what the step emits, takes back, keeps and drops."""
     count = len(queries)
-    owner, shown_by = table[_OWNER].to_numpy(), outcome.shown[_OWNER].to_numpy()
+    owner, shown_by = table[OWNER].to_numpy(), outcome.shown[OWNER].to_numpy()
     retracted_by = owner[outcome.retracted]
     emits = np.bincount(shown_by, minlength=count) + np.bincount(retracted_by, minlength=count) > 0
     pane = np.array([each.query.state.keyed.emissions for each in queries])
     dropped = np.flatnonzero(outcome.gone & (place >= 0))
     dropped_of = _by_owner(owner[dropped], count)
     added, added_of = (
-        outcome.added.drop_columns([_OWNER]),
-        _by_owner(outcome.added[_OWNER].to_numpy(), count),
+        outcome.added.drop_columns([OWNER]),
+        _by_owner(outcome.added[OWNER].to_numpy(), count),
     )
     changes = [
         KeyedChange(
@@ -281,13 +156,13 @@ def _step(
     ]
     if not emits.any():
         return KeyedStep(changes, [()] * count, None)
-    values = finish(outcome.shown, [_OWNER, *shape.by], shape.aggregates)
+    values = finish(outcome.shown, [OWNER, *shape.by], shape.aggregates)
     taken_back = table.take(pa.array(outcome.retracted))
     panes, fired = keyed_pane_rows(
         shape,
         [each.query for each in queries],
         EmittedWindows(
-            shown_by, outcome.start_us, outcome.end_us, outcome.late, values.drop_columns([_OWNER])
+            shown_by, outcome.start_us, outcome.end_us, outcome.late, values.drop_columns([OWNER])
         ),
         RetractedWindows(retracted_by, taken_back[FIRST].to_numpy(), taken_back.select(shape.by)),
     )
@@ -302,22 +177,6 @@ def _by_owner(owner: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
     """List the places of each query's rows, in their order."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, count)))
-
-
-def _with_columns(table: pa.Table, columns: Mapping[str, NDArray[np.generic]]) -> pa.Table:
-    """Set columns of a table, in place of those of the same name or behind the others."""
-    for name, column in columns.items():
-        index = table.schema.get_field_index(name)
-        array = pa.array(column)
-        table = (
-            table.append_column(name, array) if index < 0 else table.set_column(index, name, array)
-        )
-    return table
-
-
-def _flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = table[column].to_numpy()
-    return found
 
 
 def _filled(size: int, value: int) -> pa.Array:
