@@ -29,6 +29,7 @@ from slackwater.scheduling.klink import klink, klink_no_memory
 from slackwater.spark.session import session
 from slackwater.spark.sinks.callback import callback
 from slackwater.spark.sinks.console import console
+from slackwater.spark.sinks.kafka import kafka_sink
 from slackwater.spark.sinks.memory import memory
 from slackwater.spark.sinks.parquet import parquet
 from slackwater.spark.sources.files import files
@@ -58,6 +59,7 @@ __all__ = [
     "from_source",
     "generator",
     "highest_rate",
+    "kafka_sink",
     "klink",
     "klink_no_memory",
     "lrb",

@@ -27,8 +27,16 @@ class IncompatibleQueryError(JournalError):
     """Report a query that cannot continue from its journaled state: undo the change or reset it."""
 
 
+class UnavailableError(SlackwaterError):
+    """Report what cannot be reached for now: nothing need be done, its steps are tried again."""
+
+
 class SinkError(SlackwaterError):
     """Report a sink that did not take its panes: mend it (space, rights) and resume the query."""
+
+
+class SinkUnavailableError(SinkError, UnavailableError):
+    """Report a sink that cannot be reached for now: its queries wait, and nothing is lost."""
 
 
 class SourceError(SlackwaterError):

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 import slackwater as sw
 from slackwater.app.stream import App
-from slackwater.errors import SinkError, SourceError
+from slackwater.errors import SinkError, SinkUnavailableError, SourceError
 from slackwater.runtime.runtime import Runtime
-from slackwater.spark.sinks.base import Sink
+from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.pane_tables import IDENTITY
 from slackwater.spark.sinks.parquet import read_panes
 from slackwater.spark.sources.base import Range
@@ -172,6 +172,51 @@ def test_a_sink_that_refuses_a_query_stops_that_one_and_loses_nothing(
         runtime.run()
     assert_each_pane_once(moody.taken)
     assert_same_panes(pa.concat_tables(moody.taken), expected(records))
+
+
+class AwaySink(Sink):
+    """Be out of reach for a number of writes, again and again."""
+
+    def __init__(self, away: int) -> None:
+        self.memory = sw.memory()
+        self.away = away
+        self.tries = 0
+
+    def open(self) -> SinkWriter:
+        sink, writer = self, self.memory.open()
+
+        class Writer(SinkWriter):
+            def write(self, panes: pa.Table, lane: int) -> None:
+                sink.tries += 1
+                if sink.tries % (sink.away + 1):
+                    raise SinkUnavailableError("the other end is away")
+                writer.write(panes, lane)
+
+        return Writer()
+
+
+def test_queries_wait_for_a_sink_out_of_reach_while_others_go_on(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, near = AwaySink(away=4), sw.memory()
+    clock, records = ManualClock(START_MS), {f"q{n}": records_of(n) for n in range(2)}
+    seen_waiting = set[str | None]()
+    with Runtime(spark, journal=tmp_path, clock=clock, slots=1) as runtime:
+        for (name, rows), sink in zip(records.items(), (away, near), strict=True):
+            runtime.deploy(counting(sink), name, events=script_of(rows))
+
+        def look() -> bool:
+            seen_waiting.update(r.waits_for for r in runtime.queries() if r.name == "q0")
+            return False
+
+        runtime.run(until=look)
+        assert all(r.quarantined is None and r.waits_for is None for r in runtime.queries())
+    assert seen_waiting == {None, "the other end is away"}
+    assert_same_panes(away.memory.table(), expected({"q0": records["q0"]}))
+    assert_same_panes(near.table(), expected({"q1": records["q1"]}))
+    told = [record.message for record in caplog.records if "q0" in record.message]
+    writes = away.tries // (away.away + 1)
+    assert len(told) == 2 * writes
 
 
 def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(

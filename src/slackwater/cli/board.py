@@ -182,6 +182,8 @@ def _wait(query: QueryReport, now_ms: float) -> Text:
     """Say how long until the query's window ends, or that its closing watermark is on its way."""
     if query.quarantined is not None:
         return Text("stopped")
+    if query.waits_for is not None:
+        return Text("out of reach", style="yellow")
     if query.deadline_ms is None or query.deadline_ms >= END_OF_TIME_MS:
         return Text("-")
     wait_ms = query.deadline_ms - now_ms

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from slackwater.errors import JournalError
+from slackwater.errors import JournalError, UnavailableError
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
@@ -22,6 +22,7 @@ from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
 from slackwater.runtime.tiers import Tiers
+from slackwater.runtime.waiting import WaitingSteps
 from slackwater.scheduling.amendments import with_amendments
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
@@ -78,6 +79,7 @@ class Loop:
         self._free = list(range(slots))
         self._running: list[_Running] = []
         self._again: deque[PlannedStep] = deque()
+        self.waiting = WaitingSteps()
         self._chores: list[Future[object]] = []
         self._filed_ms = 0.0
         self._quiet_until_ms = -math.inf
@@ -136,7 +138,7 @@ class Loop:
             return True
         if until is not None and until():
             return True
-        if self._running or self._again:
+        if self._running or self._again or self.waiting:
             return False
         return all(
             query.ended(now_ms) for query in self._fleet.queries if query.state.quarantined is None
@@ -147,10 +149,12 @@ class Loop:
         now_ms = self._clock.now_ms()
         self._use.passed(now_ms, sum(running.step.serves_due for running in self._running))
         self._reap()
+        self._again.extend(self.waiting.due(now_ms))
         while self._again and self._free:
             self._submit(self._again.popleft())
         next_ms = self._fill_slots(now_ms)
         self._housekeeping(now_ms)
+        next_ms = min(next_ms, self.waiting.next_ms)
         if end_ms is not None:
             next_ms = min(next_ms, end_ms)
         self._clock.wait(self._signal, next_ms, busy=bool(self._running))
@@ -264,6 +268,7 @@ class Loop:
         if step.parallelism == 1 and step.events:
             self._fleet.learn(step.template.index, report)
         now_ms = self._clock.now_ms()
+        self.waiting.over(step, now_ms)
         inputs: dict[int, list[InputReport]] = {}
         for seen in report.inputs:
             inputs.setdefault(seen.query, []).append(seen)
@@ -278,11 +283,17 @@ class Loop:
             observer.step_committed(report)
 
     def _failed(self, step: PlannedStep, error: BaseException) -> None:
-        """Try again, then each query alone; stop the one that fails for the third time."""
+        """Try again, then each query alone; stop the one that fails for the third time.
+
+        Where something is out of reach, try for as long as it takes.
+        """
         if isinstance(error, JournalError):
             raise error
         if self._stopping.is_set():
             self._again.append(step)  # for the next run, if there is one
+            return
+        if isinstance(error, UnavailableError):
+            self.waiting.put(step, error, self._clock.now_ms())
             return
         names = ", ".join(query.state.name for query in step.queries)
         failures = step.failures + 1

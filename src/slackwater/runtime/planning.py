@@ -14,7 +14,7 @@ from slackwater.spark.steps import Piece
 
 @dataclass(frozen=True, eq=False)
 class PlannedStep:
-    """Hold what one step reads, for whom; `failures` counts earlier tries.
+    """Hold what one step reads, for whom; `failures` counts earlier tries, `waits` those in vain.
 
     `expected_ms` is when it should end, as far as costs can tell; `serves_due` says that it is to
     close windows, and not only to read ahead. `amending` are the queries, by number, whose past
@@ -29,6 +29,7 @@ class PlannedStep:
     decided_ms: float
     parallelism: int = 1
     failures: int = 0
+    waits: int = 0  # tries that found a source or sink out of reach
     expected_ms: float = 0.0
     serves_due: bool = True
     amending: frozenset[int] = frozenset()

@@ -104,6 +104,7 @@ class QueryReport:
     rows_out: int
     quarantined: str | None
     rebuilt_because: tuple[str, ...] = ()
+    waits_for: str | None = None  # what its step cannot reach at the moment
 
 
 class Observer(Protocol):

@@ -395,6 +395,7 @@ class Runtime:
             rows_out=state.counters.rows_out,
             quarantined=state.quarantined,
             rebuilt_because=tuple(self._runner.why_rebuilt(query.template)),
+            waits_for=self._loop.waiting.reason(query.number),
         )
 
 
@@ -425,7 +426,8 @@ def _opened_sink(output: Output) -> SinkWriter:
     if not isinstance(output.sink, Sink):
         raise DescriptionError(
             f"{output.place}: to({output.sink!r}) is not a sink; "
-            "use parquet(path), console(), memory() or callback(function)"
+            "use parquet(path), kafka_sink(servers, topic), console(), memory() or "
+            "callback(function)"
         )
     return output.sink.open()
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
 from slackwater.errors import SinkError
+from slackwater.spark.kafka import client_calls
 from slackwater.spark.sinks.base import PANE_COLUMNS, RETRACTED, Sink
 from slackwater.spark.sinks.callback import callback
 from slackwater.spark.sinks.console import console
+from slackwater.spark.sinks.kafka import Mode, kafka_sink
 from slackwater.spark.sinks.memory import MemorySink, memory
 from slackwater.spark.sinks.pane_tables import PaneKey, _keys
 from slackwater.spark.sinks.parquet import parquet, read_panes
+from slackwater.testing.kafka_broker import KafkaBroker
+from slackwater.testing.kafka_topics import read_topic
 
 Make = Callable[..., pa.Table]
 
@@ -112,11 +119,41 @@ class ConsoleTrial(FallibleTrial):
         self._patch.undo()
 
 
+class KafkaTrial(FallibleTrial):
+    def __init__(self, broker: KafkaBroker, mode: Mode) -> None:
+        self._broker = broker
+        self._topic = f"conformance-{uuid.uuid4().hex}"
+        self.sink = kafka_sink(broker.servers, self._topic, mode=mode, key="campaign")
+
+    def rows_seen(self) -> Counter[PaneKey]:
+        records = read_topic(self._broker.servers, self._topic)
+        rows = [json.loads(value) for record in records if (value := record.value())]
+        return Counter((row["query"], _us(row["window_start"]), row["pane"]) for row in rows)
+
+    def break_it(self) -> None:
+        self._broker.stop()
+
+    def mend_it(self) -> None:
+        self._broker.start()
+
+
 def _us(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000) * 1_000
 
 
-@pytest.fixture(params=["parquet", "callback", "console"])
+KAFKA_MODES = [
+    pytest.param(f"kafka, {mode}", marks=[pytest.mark.kafka, pytest.mark.slow])
+    for mode in get_args(Mode)
+]
+
+
+@pytest.fixture(scope="module")
+def breakable_broker(kafka_jars: None) -> Iterator[KafkaBroker]:
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(params=["parquet", "callback", "console", *KAFKA_MODES])
 def fallible(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -128,10 +165,14 @@ def fallible(
         "callback": CallbackTrial,
         "console": lambda: ConsoleTrial(capsys, monkeypatch),
     }
-    return trials[request.param]()
+    if request.param in trials:
+        return trials[request.param]()
+    monkeypatch.setattr(client_calls, "CALL_S", 2.0)
+    broker = request.getfixturevalue("breakable_broker")
+    return KafkaTrial(broker, request.param.removeprefix("kafka, "))
 
 
-@pytest.fixture(params=["parquet", "memory", "callback", "console"])
+@pytest.fixture(params=["parquet", "memory", "callback", "console", *KAFKA_MODES])
 def trial(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -144,7 +185,10 @@ def trial(
         "callback": CallbackTrial,
         "console": lambda: ConsoleTrial(capsys, monkeypatch),
     }
-    return trials[request.param]()
+    if request.param in trials:
+        return trials[request.param]()
+    broker = request.getfixturevalue("kafka_broker")
+    return KafkaTrial(broker, request.param.removeprefix("kafka, "))
 
 
 def test_all_panes_of_a_write_are_seen_with_all_their_rows(trial: Trial, make_panes: Make) -> None:
@@ -211,7 +255,7 @@ def test_a_failed_write_shows_nothing_and_works_once_mended(
     writer.write(before, 0)
     fallible.rows_seen()
     fallible.break_it()
-    with pytest.raises(SinkError, match=r"resume|use another sink") as caught:
+    with pytest.raises(SinkError, match=r"resume|use another sink|cannot be written now") as caught:
         writer.write(failed, 0)
     assert caught.value.__cause__ is not None
     fallible.mend_it()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,25 @@ def _sorted_by(table: pa.Table, columns: Sequence[str]) -> tuple[NDArray[np.int6
 
 def pane_keys(table: pa.Table) -> set[PaneKey]:
     """Name the panes that a table holds rows of."""
-    identities = table.select(IDENTITY)
-    return set(_keys(identities.group_by(list(IDENTITY), use_threads=False).aggregate([])))
+    return set(pane_rows(table))
+
+
+def pane_rows(table: pa.Table) -> dict[PaneKey, int]:
+    """Count the rows of each pane in a table."""
+    groups = table.select(IDENTITY).group_by(list(IDENTITY), use_threads=False)
+    counted = groups.aggregate([([], "count_all")])
+    return dict(zip(_keys(counted), counted["count_all"].to_pylist(), strict=True))
+
+
+def fresh_panes(
+    panes: pa.Table, is_written: Callable[[PaneKey], bool]
+) -> tuple[pa.Table, dict[PaneKey, int]]:
+    """Return the rows of panes not written yet, and how many each of these panes has."""
+    rows = pane_rows(panes)
+    fresh = {key: count for key, count in rows.items() if not is_written(key)}
+    if len(fresh) < len(rows):
+        panes = panes.filter(pa.array([key in fresh for key in _keys(panes)], pa.bool_()))
+    return panes, fresh
 
 
 def _keys(table: pa.Table) -> Iterable[PaneKey]:
@@ -96,12 +113,9 @@ class RecentPanes:
 
     def leave_out(self, panes: pa.Table) -> tuple[pa.Table, set[PaneKey]]:
         """Return the rows of panes not written yet, and the names of those panes."""
-        keys = pane_keys(panes)
         with self._lock:
-            fresh = {key for key in keys if key not in self}
-        if len(fresh) < len(keys):
-            panes = panes.filter(pa.array([key in fresh for key in _keys(panes)], pa.bool_()))
-        return panes, fresh
+            fresh, rows = fresh_panes(panes, self.__contains__)
+        return fresh, set(rows)
 
     def add(self, keys: Iterable[PaneKey]) -> None:
         """Remember panes that have been written."""

@@ -1,0 +1,93 @@
+"""Panes as Kafka records: key, value and headers of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from slackwater.app.aggregates import quoted
+from slackwater.errors import SinkError
+from slackwater.spark.kafka.json_rows import json_objects
+from slackwater.spark.sinks.base import PANE_COLUMNS
+from slackwater.spark.sinks.pane_tables import IDENTITY
+
+WINDOW_KEY = ("query", "window_start")
+Headers = list[tuple[str, str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PaneRecord:
+    """Hold one record; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
+def pane_records(panes: pa.Table, key: tuple[str, ...], place: str) -> Iterator[PaneRecord]:
+    """Write each row of some panes as a record.
+
+    The key is a JSON object with query, window_start and the columns of `key`, the value one with
+    all columns. Headers tell query, window_start and pane, so that nobody need parse the rest.
+    """
+    _check(panes, key, place)
+    keys = json_objects(panes.select([*WINDOW_KEY, *key])).to_pylist()
+    values = json_objects(panes).to_pylist()
+    for record_key, value, headers in zip(keys, values, _headers(panes), strict=True):
+        yield PaneRecord(record_key.encode(), value.encode(), headers)
+
+
+def require_unique(panes: pa.Table, key: tuple[str, ...], place: str) -> None:
+    """Refuse panes in which two rows have one key: of these, only the last would be kept."""
+    names = [*IDENTITY, *key]
+    counts = panes.select(names).group_by(names, use_threads=False).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1)
+    if twice.num_rows:
+        _refuse_twice(twice.select(names).to_pylist()[0], key, place)
+
+
+def require_unique_frame(pane: DataFrame, key: tuple[str, ...], place: str) -> None:
+    """Refuse a frame of one pane in which two rows have one key."""
+    if missing := [name for name in key if name not in pane.columns]:
+        raise SinkError(f"{place}: key={missing} names no column of the result: {pane.columns}")
+    twice = pane.groupBy(*map(quoted, key)).count().where("count > 1").first()
+    if twice is not None:
+        _refuse_twice({name: twice[name] for name in key}, key, place)
+
+
+def _refuse_twice(row: dict[str, Any], key: tuple[str, ...], place: str) -> None:
+    raise SinkError(
+        f"{place}: key={list(key)} names several rows of one pane ({row}), of which only one would "
+        "be kept: add the columns that tell them apart"
+    )
+
+
+def _headers(panes: pa.Table) -> Iterator[Headers]:
+    """Give all rows of a pane the same list of headers."""
+    starts = pc.strftime(panes["window_start"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
+    known: dict[tuple[str, str, int], Headers] = {}
+    for identity in zip(panes["query"].to_pylist(), starts, panes["pane"].to_pylist(), strict=True):
+        if identity not in known:
+            query, start, pane = identity
+            known[identity] = [
+                ("query", query.encode()),
+                ("window_start", start.encode()),
+                ("pane", str(pane).encode()),
+            ]
+        yield known[identity]
+
+
+def _check(panes: pa.Table, key: tuple[str, ...], place: str) -> None:
+    names = panes.column_names
+    missing = [name for name in (*PANE_COLUMNS, *key) if name not in names]
+    if missing or len(set(names)) < len(names):
+        what = f"lack the columns {missing}" if missing else "have a column name twice"
+        raise SinkError(
+            f"rows for {place} {what} (columns: {names}): every row of a pane begins with "
+            f"{list(PANE_COLUMNS)}, and key= names columns of the result"
+        )

@@ -1,0 +1,133 @@
+"""Panes into a compacted topic, whose last record for a key is the newest: at least once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark.sql import DataFrame
+
+from slackwater.errors import SinkError, SinkUnavailableError
+from slackwater.spark.kafka import client_calls
+from slackwater.spark.kafka.client_calls import produce, timed_out
+from slackwater.spark.kafka.failures import sink_error
+from slackwater.spark.kafka.settings import KafkaSettings
+from slackwater.spark.kafka.topics import COMPACTED, require_topic
+from slackwater.spark.sinks.arrow_batches import arrow_batches
+from slackwater.spark.sinks.base import PaneId, SinkWriter
+from slackwater.spark.sinks.kafka_records import (
+    PaneRecord,
+    pane_records,
+    require_unique,
+    require_unique_frame,
+)
+from slackwater.spark.sinks.pane_tables import RecentPanes
+
+logger = logging.getLogger("slackwater")
+
+
+class UpsertWriter(SinkWriter):
+    """Send each row under a key of its own, and wait until the brokers have it.
+
+    A pane that is sent again after a crash, or after a failure halfway, puts the same records in
+    the place of those that are there.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: str, key: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._key = key
+        self._place = f"topic {topic}"
+        self._recent = RecentPanes()
+        self._producer: Producer | None = None
+        self._closed = False
+        self._failure: KafkaError | None = None
+        self._lock = threading.Lock()
+
+    def connect(self) -> None:
+        """See now, if the broker answers, whether the topic can be written."""
+        with self._lock:
+            try:
+                self._connected()
+            except SinkUnavailableError as failure:
+                logger.warning("%s; panes wait for it", failure)
+
+    def write(self, panes: pa.Table, lane: int) -> None:
+        """Send the panes that this process has not sent yet."""
+        with self._lock:
+            fresh, keys = self._recent.leave_out(panes)
+            if keys:
+                records = list(pane_records(fresh, self._key, self._place))
+                require_unique(fresh, self._key, self._place)
+                self._send(records)
+                self._recent.add(keys)
+
+    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
+        """Send one large pane, a batch of rows at a time."""
+        rows = 0
+        with self._lock:
+            require_unique_frame(frame, self._key, self._place)
+            for batch in arrow_batches(frame):
+                rows += batch.num_rows
+                self._send(pane_records(batch, self._key, self._place))
+            self._recent.add([(pane.query, pane.window_start_us, pane.pane)])
+        return rows
+
+    def close(self) -> None:
+        """Give the producer up."""
+        with self._lock:
+            self._closed = True
+            self._discard()
+
+    def _send(self, records: Iterable[PaneRecord]) -> None:
+        """Send records, and return when all of them are durable."""
+        producer = self._connected()
+        self._failure = None
+        try:
+            for record in records:
+                produce(
+                    producer,
+                    self._topic,
+                    record.value,
+                    record.key,
+                    headers=record.headers,
+                    on_delivery=self._delivered,
+                )
+            left = producer.flush(client_calls.CALL_S)
+            if self._failure is not None:
+                raise KafkaException(self._failure)
+            if left:
+                raise timed_out()
+        except KafkaException as failure:
+            # What is under way could be sent much later, behind newer panes: it must not be.
+            self._discard()
+            raise sink_error(failure, self._settings, self._place) from failure
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+    def _connected(self) -> Producer:
+        if self._closed:
+            raise SinkError(f"the writer of {self._place} is closed: open the sink again")
+        if self._producer is None:
+            try:
+                require_topic(self._settings, self._topic, COMPACTED)
+                self._producer = Producer(
+                    self._settings.client(
+                        enable_idempotence=True,
+                        delivery_report_only_error=True,
+                        partitioner="murmur2_random",  # as Java's clients do
+                    )
+                )
+            except KafkaException as failure:
+                raise sink_error(failure, self._settings, self._place) from failure
+        return self._producer
+
+    def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
