@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from slackwater.cli.bench import bench
 from slackwater.cli.consoles import hide_logs, print_error, show_logs
 from slackwater.cli.demo import demo
+from slackwater.cli.inject import inject
 from slackwater.cli.kafka import app as kafka
 from slackwater.cli.report import report
 from slackwater.cli.run import run
@@ -45,6 +46,7 @@ app.command()(run)
 app.command()(status)
 app.command()(bench)
 app.command()(report)
+app.command()(inject)
 app.add_typer(simulate, name="simulate")
 app.add_typer(kafka, name="kafka")
 

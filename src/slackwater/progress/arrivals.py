@@ -35,17 +35,33 @@ _P1, _P2, _P3, _P4, _P5 = (
     0x27D4EB2F165667C5,
 )
 _SPARK_SEED = 42
+_FIRST_SEED = np.uint64(_SPARK_SEED)
 
 # The upper half of a hash as a number in [0, 1); the lower half is left for the fields of a row.
 UPPER_UNIFORM_SQL = "(shiftrightunsigned({h}, 32) * 2.3283064365386963E-10D)"
 
 
-def hash64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash each value as Spark's `xxhash64` hashes a bigint."""
+def hash64(
+    values: NDArray[np.uint64], seeds: NDArray[np.uint64] | None = None
+) -> NDArray[np.uint64]:
+    """Hash each value as Spark's `xxhash64` hashes a bigint; `seeds` are hashes of earlier ones."""
+    before = _FIRST_SEED if seeds is None else seeds
     x = values * np.uint64(_P2)
     x = ((x << np.uint64(31)) | (x >> np.uint64(33))) * np.uint64(_P1)
-    x ^= np.uint64((_SPARK_SEED + _P5 + 8) & _MASK)
+    x ^= before + np.uint64((_P5 + 8) & _MASK)
     x = ((x << np.uint64(27)) | (x >> np.uint64(37))) * np.uint64(_P1) + np.uint64(_P4)
+    return _mixed(x)
+
+
+def hash64_int(value: int, seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash a small number as `xxhash64` hashes an int that comes after others."""
+    x = seeds + np.uint64((_P5 + 4) & _MASK)
+    x ^= np.uint64(value * _P1 & _MASK)
+    x = ((x << np.uint64(23)) | (x >> np.uint64(41))) * np.uint64(_P2) + np.uint64(_P3)
+    return _mixed(x)
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x ^= x >> np.uint64(33)
     x *= np.uint64(_P2)
     x ^= x >> np.uint64(29)

@@ -49,11 +49,22 @@ def json_values(column: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArra
         text = _quoted(column.cast(pa.string()))
     elif pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz else ""
-        moments = column.cast(pa.timestamp("us", kind.tz and "UTC"))
-        text = pc.strftime(moments, format=f'"%Y-%m-%dT%H:%M:%S{zone}"')
+        text = _moment_texts(column.cast(pa.timestamp("us")), zone)
     else:
         text = _mapped(column, lambda value: json.dumps(_plain(value), ensure_ascii=False))
     return pc.fill_null(text, "null")
+
+
+def _moment_texts(moments: Any, zone: str) -> Any:
+    """Write moments in microseconds; few seconds stand for many moments, and are written once."""
+    seconds = pc.floor_temporal(moments, unit="second")
+    micros = pc.subtract(moments.cast(pa.int64()), seconds.cast(pa.int64()))
+    padded = pc.utf8_slice_codeunits(pc.add(micros, 1_000_000).cast(pa.string()), 1)
+    known = pc.unique(seconds)
+    texts = pc.strftime(known.cast(pa.timestamp("s")), format='"%Y-%m-%dT%H:%M:%S.')
+    return pc.binary_join_element_wise(
+        texts.take(pc.index_in(seconds, known)), padded, f'{zone}"', ""
+    )
 
 
 def _number_texts(column: Any) -> Any:

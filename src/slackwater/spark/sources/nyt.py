@@ -56,6 +56,11 @@ def nyt(
 
 def log_normal_sql(parameters: tuple[float, float], u: str) -> str:
     """Draw from a log-normal distribution in Spark SQL, from a uniform double in [0, 1)."""
+    return log_normal_table(parameters).sql(u)
+
+
+def log_normal_table(parameters: tuple[float, float]) -> QuantileTable:
+    """Tabulate a log-normal distribution, from the mean and the deviation of the logarithm."""
     mean, deviation = parameters
 
     def quantiles(p: Floats) -> Floats:
@@ -63,7 +68,7 @@ def log_normal_sql(parameters: tuple[float, float], u: str) -> str:
         found: Floats = np.exp(mean + deviation * normal)
         return found
 
-    return QuantileTable.of(quantiles).sql(u)
+    return QuantileTable.of(quantiles)
 
 
 def _draws() -> Mapping[str, str]:
