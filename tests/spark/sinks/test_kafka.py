@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from slackwater.errors import DescriptionError, SinkError, SinkUnavailableError
 from slackwater.spark.kafka import client_calls
-from slackwater.spark.sinks.base import PaneId
+from slackwater.spark.sinks.base import RETRACTED, PaneId
 from slackwater.spark.sinks.kafka import KafkaSink, kafka_sink
 from slackwater.spark.sinks.kafka_session import TransactionSession
 from slackwater.spark.sinks.kafka_transactions import TransactionalWriter, _Turn
-from slackwater.spark.sinks.pane_tables import _keys
+from slackwater.spark.sinks.pane_tables import _keys, with_window_keys
 from slackwater.testing.kafka_broker import KafkaBroker
 from slackwater.testing.kafka_topics import read_topic, read_topic_panes
 
@@ -70,6 +70,18 @@ def seen(broker: KafkaBroker, sink: KafkaSink) -> Counter[Any]:
     rows = [json.loads(record.value() or b"") for record in read_topic(broker.servers, sink.topic)]
     names = ("query", "window_start", "pane", "campaign")
     return Counter(tuple(row[name] for name in names) for row in rows)
+
+
+def newest(broker: KafkaBroker, sink: KafkaSink) -> set[tuple[str, int, str]]:
+    """Read what compaction leaves: query, window by number, campaign."""
+    last = {record.key(): record.value() for record in read_topic(broker.servers, sink.topic)}
+    rows = [json.loads(value) for value in last.values() if value is not None]
+    return {(r["query"], int(r["window_start"][17:19]) // 3 - 7, r["campaign"]) for r in rows}
+
+
+def retracted(panes: pa.Table, campaign: str | None) -> pa.Table:
+    rows = [{**row, "timing": RETRACTED, "campaign": campaign} for row in panes.to_pylist()]
+    return pa.Table.from_pylist(rows, schema=panes.schema)
 
 
 @pytest.mark.kafka
@@ -216,12 +228,53 @@ class TestOnABroker:
             (f"c{number}", 1) for number in range(5)
         ]
 
+    def test_upserts_remove_what_is_taken_back(
+        self, kafka_broker: KafkaBroker, make_panes: Make
+    ) -> None:
+        sink = fresh(kafka_broker, mode="upsert", key="campaign")
+        writer = sink.open()
+        first, other = make_panes("ads", 0), make_panes("ads", 1, rows=2)
+        writer.write(pa.concat_tables([first, other]), 0)
+        writer.write(retracted(make_panes("ads", 0, pane=1, rows=1), None), 0)
+        assert newest(kafka_broker, sink) == {("ads", 1, "c0"), ("ads", 1, "c1")}
+        sessions = with_window_keys(first.schema, ["campaign"])
+        one = retracted(make_panes("ads", 1, pane=1, rows=1), "c1")
+        writer.write(one.cast(sessions), 0)
+        assert newest(kafka_broker, sink) == {("ads", 1, "c0")}
+        writer.close()
+
+    def test_sessions_of_many_keys_are_remembered_by_their_emission(
+        self, kafka_broker: KafkaBroker, make_panes: Make
+    ) -> None:
+        sink = fresh(kafka_broker, key="campaign")
+        schema = with_window_keys(make_panes().schema, ["campaign"])
+        steps = [
+            pa.concat_tables([make_panes("ads", w, pane=n, rows=1) for w in range(3)]).cast(schema)
+            for n in range(2)
+        ]
+        for step in steps:
+            writer = sink.open()
+            writer.write(step, 0)
+            writer.close()
+        writer = sink.open()
+        writer.write(steps[1], 0)
+        writer.close()
+        assert set(seen(kafka_broker, sink).values()) == {1}
+        assert seen(kafka_broker, sink).total() == 6
+        notes = read_topic(kafka_broker.servers, f"{sink.topic}.panes")
+        assert len({record.key() for record in notes}) == 2  # the owner, and the emission
+
     def test_upserts_refuse_a_key_that_names_two_rows(
         self, kafka_broker: KafkaBroker, make_panes: Make
     ) -> None:
         writer = fresh(kafka_broker, mode="upsert").open()
         with pytest.raises(SinkError, match=r"key=\[\] names several rows of one pane"):
             writer.write(make_panes(), 0)
+        writer.close()
+        writer = fresh(kafka_broker, mode="upsert").open()
+        sessions = make_panes(rows=1).cast(with_window_keys(make_panes().schema, ["campaign"]))
+        with pytest.raises(SinkError, match=r"lacks \['campaign'\].* name them in key="):
+            writer.write(sessions, 0)
         writer.close()
         writer = fresh(kafka_broker, mode="upsert", key="nothing").open()
         with pytest.raises(SinkError, match=r"lack the columns \['nothing'\]"):

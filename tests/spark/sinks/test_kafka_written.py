@@ -53,9 +53,9 @@ def test_a_successor_knows_what_the_last_write_of_each_query_held(
         assert found._windows == written._windows
         for content in last.values():
             for pane, rows in content.items():
-                assert pane in found
+                assert found.has(pane)
                 assert found.rows(pane) == rows
-                assert (*pane[:2], pane[2] + 1) not in found
+                assert not found.has((*pane[:2], pane[2] + 1))
         for query, windows in found._windows.items():
             assert len(windows) <= 2 + len(last[query])
 

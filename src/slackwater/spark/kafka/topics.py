@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,21 +24,21 @@ def require_topic(
     topic: str,
     config: Mapping[str, str] | None = None,
     partitions: int = -1,
-) -> None:
-    """Make a topic where there is none; without `partitions` the broker chooses how many."""
+) -> bool:
+    """Make a topic where there is none, and tell whether that was so.
+
+    Without `partitions` the broker chooses how many.
+    """
     admin, call_s = AdminClient(settings.client()), client_calls.CALL_S
-    found = admin.list_topics(topic, timeout=call_s).topics[topic]
-    if found.error is None:
-        return
-    if found.error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-        raise KafkaException(found.error)
+    if _exists(admin, topic):
+        return False
     new = NewTopic(topic, partitions, config=dict(config or {}))
     try:
         admin.create_topics([new], request_timeout=call_s)[topic].result(call_s)
     except KafkaException as failure:
         code = failure.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
+            return False
         if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.POLICY_VIOLATION):
             wanted = " and ".join(f"{name}={value}" for name, value in (config or {}).items())
             raise SinkError(
@@ -45,6 +46,21 @@ def require_topic(
                 f"{wanted and ' with '}{wanted}, then deploy again"
             ) from failure
         raise
+    until = time.monotonic() + call_s
+    while not _exists(admin, topic):  # a broker hears of a new topic a moment after it is made
+        if time.monotonic() > until:
+            raise client_calls.timed_out()
+        time.sleep(0.02)
+    return True
+
+
+def _exists(admin: AdminClient, topic: str) -> bool:
+    error = admin.list_topics(topic, timeout=client_calls.CALL_S).topics[topic].error
+    if error is None:
+        return True
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return False
+    raise KafkaException(error)
 
 
 def require_config(settings: KafkaSettings, topic: str, config: Mapping[str, str]) -> None:

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 from slackwater.app.aggregates import quoted
 from slackwater.errors import SinkError
 from slackwater.spark.kafka.json_rows import json_objects
-from slackwater.spark.sinks.base import PANE_COLUMNS
-from slackwater.spark.sinks.pane_tables import IDENTITY
+from slackwater.spark.sinks.base import PANE_COLUMNS, RETRACTED
+from slackwater.spark.sinks.pane_tables import IDENTITY, window_keys
 
+_MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 WINDOW_KEY = ("query", "window_start")
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -29,21 +30,33 @@ class PaneRecord:
     headers: Headers
 
 
-def pane_records(panes: pa.Table, key: tuple[str, ...], place: str) -> Iterator[PaneRecord]:
+def pane_records(
+    panes: pa.Table, key: tuple[str, ...], place: str, *, tombstones: bool = False
+) -> Iterator[PaneRecord]:
     """Write each row of some panes as a record.
 
     The key is a JSON object with query, window_start and the columns of `key`, the value one with
-    all columns. Headers tell query, window_start and pane, so that nobody need parse the rest.
+    all columns. Headers tell query, window_start and pane, so that nobody need parse the rest. With
+    `tombstones`, a row that takes something back is one.
     """
     _check(panes, key, place)
     keys = json_objects(panes.select([*WINDOW_KEY, *key])).to_pylist()
     values = json_objects(panes).to_pylist()
-    for record_key, value, headers in zip(keys, values, _headers(panes), strict=True):
-        yield PaneRecord(record_key.encode(), value.encode(), headers)
+    timings = panes["timing"].to_pylist()
+    for record_key, value, timing, headers in zip(
+        keys, values, timings, _headers(panes), strict=True
+    ):
+        gone = tombstones and timing == RETRACTED
+        yield PaneRecord(record_key.encode(), None if gone else value.encode(), headers)
 
 
 def require_unique(panes: pa.Table, key: tuple[str, ...], place: str) -> None:
     """Refuse panes in which two rows have one key: of these, only the last would be kept."""
+    if missing := [name for name in window_keys(panes.schema) if name not in key]:
+        raise SinkError(
+            f"{place}: key={list(key)} lacks {missing}: each of these has windows of its own, so "
+            "name them in key="
+        )
     names = [*IDENTITY, *key]
     counts = panes.select(names).group_by(names, use_threads=False).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1)
@@ -67,9 +80,15 @@ def _refuse_twice(row: dict[str, Any], key: tuple[str, ...], place: str) -> None
     )
 
 
+def header_moments(panes: pa.Table) -> list[str]:
+    """Write the start of each row's window as headers have it."""
+    moments: list[str] = pc.strftime(panes["window_start"], format=_MOMENT).to_pylist()
+    return moments
+
+
 def _headers(panes: pa.Table) -> Iterator[Headers]:
     """Give all rows of a pane the same list of headers."""
-    starts = pc.strftime(panes["window_start"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
+    starts = header_moments(panes)
     known: dict[tuple[str, str, int], Headers] = {}
     for identity in zip(panes["query"].to_pylist(), starts, panes["pane"].to_pylist(), strict=True):
         if identity not in known:

@@ -41,8 +41,8 @@ class TransactionSession:
         self._settings = settings
         self._place = f"topic {self._control}"
         require_topic(settings, topic)
-        require_topic(settings, self._control, COMPACTED, partitions=1)
-        require_config(settings, self._control, COMPACTED)
+        if not require_topic(settings, self._control, COMPACTED, partitions=1):
+            require_config(settings, self._control, COMPACTED)
         if resumed:
             self._require_owner(owner, writer)
         self._producer = Producer(

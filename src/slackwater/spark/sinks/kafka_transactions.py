@@ -6,7 +6,8 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
@@ -19,7 +20,8 @@ from slackwater.spark.sinks.arrow_batches import arrow_batches
 from slackwater.spark.sinks.base import PaneId, SinkWriter
 from slackwater.spark.sinks.kafka_records import PaneRecord, pane_records
 from slackwater.spark.sinks.kafka_session import TransactionSession
-from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes
+from slackwater.spark.sinks.kafka_written import WrittenPanes, remembered
+from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes, window_keys
 
 logger = logging.getLogger("slackwater")
 
@@ -83,7 +85,7 @@ class TransactionalWriter(SinkWriter):
         key = (pane.query, pane.window_start_us, pane.pane)
         with self._producing:
             session = self._connected()
-            if key in session.written:
+            if session.written.has(key):
                 return session.written.rows(key)
             rows = 0
             with self._transaction(session):
@@ -119,14 +121,12 @@ class TransactionalWriter(SinkWriter):
         session = self._connected()
         written: dict[PaneKey, int] = {}
         records: list[PaneRecord] = []
-
-        def is_written(pane: PaneKey) -> bool:
-            return pane in session.written or pane in written
-
         for table in tables:
-            fresh, rows = fresh_panes(table, is_written)
+            name = partial(remembered, window_keys=window_keys(table.schema))
+            fresh, rows = fresh_panes(table, _known(name, session.written, set(written)))
             records += pane_records(fresh, self._key, self._place)
-            written.update(rows)
+            for pane, count in rows.items():
+                written[name(pane)] = written.get(name(pane), 0) + count
         if not written:
             return
         with self._transaction(session):
@@ -183,3 +183,10 @@ class TransactionalWriter(SinkWriter):
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _known(
+    name: Callable[[PaneKey], PaneKey], written: WrittenPanes, about_to_be: set[PaneKey]
+) -> Callable[[PaneKey], bool]:
+    """Make a test of whether a pane is written, by the name that it is remembered under."""
+    return lambda pane: written.has(name(pane)) or name(pane) in about_to_be

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql import DataFrame
 
@@ -14,17 +15,20 @@ from slackwater.errors import SinkError, SinkUnavailableError
 from slackwater.spark.kafka import client_calls
 from slackwater.spark.kafka.client_calls import produce, timed_out
 from slackwater.spark.kafka.failures import sink_error
+from slackwater.spark.kafka.reading_back import committed_records
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.topics import COMPACTED, require_topic
 from slackwater.spark.sinks.arrow_batches import arrow_batches
-from slackwater.spark.sinks.base import PaneId, SinkWriter
+from slackwater.spark.sinks.base import RETRACTED, PaneId, SinkWriter
 from slackwater.spark.sinks.kafka_records import (
+    Headers,
     PaneRecord,
+    header_moments,
     pane_records,
     require_unique,
     require_unique_frame,
 )
-from slackwater.spark.sinks.pane_tables import RecentPanes
+from slackwater.spark.sinks.pane_tables import RecentPanes, window_keys
 
 logger = logging.getLogger("slackwater")
 
@@ -60,8 +64,10 @@ class UpsertWriter(SinkWriter):
         with self._lock:
             fresh, keys = self._recent.leave_out(panes)
             if keys:
-                records = list(pane_records(fresh, self._key, self._place))
+                records = list(pane_records(fresh, self._key, self._place, tombstones=True))
                 require_unique(fresh, self._key, self._place)
+                for query, start in _windows_gone(fresh):
+                    self._send(self._tombstones(query, start))
                 self._send(records)
                 self._recent.add(keys)
 
@@ -81,6 +87,25 @@ class UpsertWriter(SinkWriter):
         with self._lock:
             self._closed = True
             self._discard()
+
+    def _tombstones(self, query: str, start: str) -> list[PaneRecord]:
+        """Find what there is of a window that has been taken back whole, in the topic itself."""
+        self._connected()
+        window: Headers = [("query", query.encode()), ("window_start", start.encode())]
+        try:
+            found = [
+                record
+                for record in committed_records(self._settings, self._topic)
+                if list(record.headers() or [])[:2] == window
+            ]
+        except KafkaException as failure:
+            raise sink_error(failure, self._settings, self._place) from failure
+        last = {record.key() or b"": record for record in found}
+        return [
+            PaneRecord(key, None, [*window])
+            for key, record in last.items()
+            if record.value() is not None
+        ]
 
     def _send(self, records: Iterable[PaneRecord]) -> None:
         """Send records, and return when all of them are durable."""
@@ -131,3 +156,11 @@ class UpsertWriter(SinkWriter):
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
+
+
+def _windows_gone(panes: pa.Table) -> list[tuple[str, str]]:
+    """List the windows of which no row is left; those of single keys are told by their own rows."""
+    if window_keys(panes.schema):
+        return []
+    gone = panes.filter(pc.equal(panes["timing"], RETRACTED))
+    return list(zip(gone["query"].to_pylist(), header_moments(gone), strict=True))

@@ -4,12 +4,15 @@ Its key is a query and a window, its value that window's newest pane. Panes of a
 in order, so a pane is there if its number is not higher than that. Only a query's last step can be
 sent again, so the windows that a query wrote lately are enough; those before are removed. One more
 record names the writer that owns the topic.
+
+Of windows that each key has for itself there may be thousands in a step, but all of them have one
+number, that of the query's emission: this alone is kept.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +22,14 @@ from slackwater.spark.sinks.pane_tables import PaneKey
 OWNER: Final = b"owner"
 VERSION: Final = 1
 REMEMBERED_WINDOWS: Final = 128  # of each query, besides those of its last write
+EMISSION_US: Final = -(2**63)  # in the place of a window: the query's emission as a whole
 _Window = tuple[str, int]
+
+
+def remembered(pane: PaneKey, window_keys: Sequence[str]) -> PaneKey:
+    """Name what is remembered of a pane; `window_keys` tell windows with the same start apart."""
+    query, _, number = pane
+    return (query, EMISSION_US, number) if window_keys else pane
 
 
 @dataclass
@@ -29,7 +39,8 @@ class WrittenPanes:
     owner: str | None = None
     _windows: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
-    def __contains__(self, pane: PaneKey) -> bool:
+    def has(self, pane: PaneKey) -> bool:
+        """Tell whether a pane, or a later one of its window, has been written."""
         query, start_us, number = pane
         found = self._windows.get(query, {}).get(start_us)
         return found is not None and number <= found[0]
