@@ -29,7 +29,7 @@ from slackwater.runtime.placing import Limits
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.sources.generator import Generator
 
-EVENTS = 24_000
+EVENTS = 12_000
 
 
 class SmallSteps:

@@ -26,6 +26,7 @@ from slackwater.runtime.placing import Limits, Placer, own_memory
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.state import Block, Counters, QueryChange
 from slackwater.runtime.tiers import Tiers
+from slackwater.runtime.transfers import Transfers
 from slackwater.spark.frames import ROWS
 
 SIZE_MS = 1_000
@@ -53,15 +54,8 @@ class Rig:
             grid=WindowGrid(SIZE_MS, SIZE_MS),
             wish=LatenessWish(100_000),
         )
-        self.tiers = Tiers(
-            self.ledger,
-            self.blocks,
-            self.staged,
-            self.lane,
-            policy,
-            budget,
-            lambda: [self.query],
-        )
+        transfers = Transfers(self.ledger, self.blocks, self.staged, self.lane)
+        self.tiers = Tiers(transfers, self.staged, self.lane, policy, budget, lambda: [self.query])
         self.placer = Placer(
             self.blocks,
             self.staged,

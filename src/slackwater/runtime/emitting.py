@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.panes import (
     ClosingWindow,
     PaneRows,
@@ -56,14 +55,12 @@ class PaneEmitter:
     def __init__(
         self,
         spark: SparkSession,
-        blocks: BlockStore,
         staged: StagedBlocks,
         sinks: Mapping[object, SinkWriter],
         limits: Limits,
     ) -> None:
         """Bring together what panes are made with."""
         self._spark = spark
-        self._blocks = blocks
         self._staged = staged
         self._sinks = sinks
         self._limits = limits
@@ -144,11 +141,13 @@ class PaneEmitter:
     def _frame(self, template: Template, window: ClosingWindow) -> DataFrame:
         """Compute one window's pane as a frame."""
         held = [chunk for state in window.slices for chunk in state.chunks]
-        files = self._blocks.for_spark(block for state in window.slices for block in state.blocks)
+        blocks = [block for state in window.slices for block in state.blocks]
+        frames, files = self._staged.spread(blocks)
         values = PaneValues(
             window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
         )
-        return pane_frame(template, window_frame(self._spark, template, held, files), values)
+        state = window_frame(self._spark, template, held, files, frames)
+        return pane_frame(template, state, values)
 
     def _in_memory(self, window: ClosingWindow) -> ClosingWindow:
         """Return a window with all of its state in the driver."""

@@ -228,7 +228,7 @@ class StepExecutor:
             until = None if gone_ms is None else gone_ms + query.grid.size_ms
             slices = query.over_early(closing.too_late)
             duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until, slices)
-        windows = _closing_windows(query, arrived, closing)
+        windows = _closing_windows(query, arrived, placed, closing)
         return _Advance(query, change, windows, duty, max(arrivals, default=None))
 
     def _late_step(
@@ -306,7 +306,7 @@ def _at_end(advance: _Advance, chained: ChainedQuery) -> _Advance:
 
 
 def _closing_windows(
-    query: DeployedQuery, arrived: Mapping[int, pa.Table], closing: Closing
+    query: DeployedQuery, arrived: Mapping[int, pa.Table], placed: Placed, closing: Closing
 ) -> tuple[ClosingWindow, ...]:
     """Gather the state of each firing window: what was held, and what this step brought."""
     windows = []
@@ -315,7 +315,10 @@ def _closing_windows(
         for start in query.grid.slices_of(firing.window_ms):
             held = query.state.slices.get(start, SliceState())
             if start in arrived and start not in closing.too_late and not firing.held_only:
-                held = held.plus(chunk=arrived[start])
+                # Rows for a function are read from their file, if they have one: Spark does that
+                # faster than it takes them from the driver.
+                blocks = placed.blocks.get(start, ()) if query.template.keeps_rows else ()
+                held = held.plus(chunk=None if blocks else arrived[start], blocks=blocks)
             if held.chunks or held.blocks:
                 parts.append(held)
         windows.append(

@@ -40,6 +40,7 @@ from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
+from slackwater.runtime.transfers import Transfers
 from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
@@ -48,6 +49,7 @@ from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
 from slackwater.spark.sources.base import SourceDescription, SourceReader
+from slackwater.spark.staged_frames import StagedFrames
 from slackwater.spark.steps import StepRunner
 
 logger = logging.getLogger("slackwater")
@@ -110,7 +112,7 @@ class Runtime:
         place = self.directory / "blocks" if storage is None else storage
         self._blocks = BlockStore(block_files(place, "storage"))
         self._blocks.remove_orphans(self._ledger.block_paths())
-        self._staged = StagedBlocks(self._blocks)
+        self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
         self._lane = IoLane()
         self._runner = StepRunner(spark, prepare=prepare, profile=profile)
         self._fleet = Fleet(tiered=tiered, copied_bytes=self._staged.bytes_of)
@@ -133,13 +135,19 @@ class Runtime:
             self._ledger,
             self._blocks,
             placer,
-            PaneEmitter(spark, self._blocks, self._staged, self._sinks, limits),
+            PaneEmitter(spark, self._staged, self._sinks, limits),
             self._clock,
             files_dead_letters=dead_letters == "file",
         )
-        self._tiers = Tiers(
+        transfers = Transfers(
             self._ledger,
             self._blocks,
+            self._staged,
+            self._lane,
+            function_bytes=limits.function_bytes,
+        )
+        self._tiers = Tiers(
+            transfers,
             self._staged,
             self._lane,
             tiering or default_tiering(),

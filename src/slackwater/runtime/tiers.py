@@ -9,27 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
 
 from slackwater.errors import JournalError
 from slackwater.lateness.tiering import (
-    Destaging,
     HeldSlice,
     SliceId,
-    StagingTime,
     TierPolicy,
     TierSnapshot,
 )
-from slackwater.runtime.blocks import BlockStore, decoded, encoded, new_block
-from slackwater.runtime.compaction import Compactor
 from slackwater.runtime.deployed import DeployedQuery
-from slackwater.runtime.io_lane import IoLane, Urgency
-from slackwater.runtime.ledger import Ledger
-from slackwater.runtime.placing import own_memory
+from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.staged import StagedBlocks
-from slackwater.runtime.state import Move, SliceState
+from slackwater.runtime.state import SliceState
+from slackwater.runtime.transfers import Transfers
 
 logger = logging.getLogger("slackwater")
 
@@ -61,8 +53,7 @@ class Tiers:
 
     def __init__(
         self,
-        ledger: Ledger,
-        blocks: BlockStore,
+        transfers: Transfers,
         staged: StagedBlocks,
         lane: IoLane,
         policy: TierPolicy,
@@ -70,14 +61,12 @@ class Tiers:
         queries: Callable[[], Sequence[DeployedQuery]],
     ) -> None:
         """Bring together what is moved, and by whom."""
-        self._ledger = ledger
-        self._blocks = blocks
+        self._transfers = transfers
         self._staged = staged
         self._lane = lane
         self._policy = policy
         self._budget_bytes = budget_bytes
         self._queries = queries
-        self._compactor = Compactor(blocks, lane, self._moved)
         self._lock = threading.Lock()
         self._busy: dict[SliceId, Future[None]] = {}
         self._seen: dict[SliceId, _Seen] = {}
@@ -86,7 +75,6 @@ class Tiers:
         self._looking.set_result(None)
         self._next_look_ms = -math.inf
         self._failure: BaseException | None = None
-        self.staging = StagingTime()
 
     def look(self, now_ms: float) -> None:
         """Decide and start what is due, unless it was done a moment ago; raise what broke before.
@@ -121,17 +109,19 @@ class Tiers:
                 states[id] = (query, state)
                 slices.append(self._held(query, id, state, now_ms, uses.get(start)))
         self._seen = {id: seen for id, seen in self._seen.items() if id in states}
-        snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self.staging)
+        snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self._transfers.staging)
         decision = self._policy.decide(snapshot)
         for id in decision.prestage:
             if id not in self._busy:
-                self._prestage(id, states[id][1])
+                query, state = states[id]
+                self._track(id, self._transfers.prestage(query.template, state))
         for destaging in decision.destage:
             if destaging.id not in self._busy:
-                self._destage(destaging, states[destaging.id][1])
+                state = states[destaging.id][1]
+                self._track(destaging.id, self._transfers.destage(destaging, state))
         for id, (query, state) in states.items():
             if len(state.blocks) > 1 and id not in self._busy:
-                self._track(id, self._compactor.begin(id, query.template, state))
+                self._track(id, self._transfers.compact(id, query.template, state))
 
     def settle(self) -> None:
         """Return once nothing is being moved."""
@@ -154,7 +144,7 @@ class Tiers:
         next_use_ms: float | None,
     ) -> HeldSlice:
         stored = sum(block.bytes for block in state.blocks)
-        copied = self._staged.bytes_of(state.blocks)
+        copied = self._staged.bytes_anywhere(state.blocks)
         rows = state.rows_held + sum(block.rows for block in state.blocks)
         size = state.bytes_held + stored
         before = self._seen.get(id)
@@ -171,70 +161,6 @@ class Tiers:
             bytes_per_s=seen.bytes_per_s,
             next_use_ms=next_use_ms,
         )
-
-    def _destage(self, destaging: Destaging, state: SliceState) -> None:
-        """Write what is in memory only; then give up copies, but for the first rows."""
-        kept, keep = 0, destaging.keep_bytes
-        copies = []
-        for block in state.blocks:
-            if kept + block.bytes <= keep:
-                kept += block.bytes
-            else:
-                copies.append(block)
-        self._staged.drop(copies)
-        if not state.chunks:
-            return
-        id = destaging.id
-        pieces = _cut(pa.concat_tables(state.chunks), keep - kept)
-        blocks = tuple(new_block(id.query, id.start_ms, piece) for piece in pieces)
-
-        def transfer(contents: list[pa.Buffer]) -> None:
-            for block, content in zip(blocks, contents, strict=True):
-                self._blocks.put(block, content)
-
-        def finish(_: object) -> None:
-            if len(pieces) > 1:
-                self._staged.put(blocks[0], own_memory(pieces[0]))
-            self._moved(Move(id.query, id.start_ms, state.rows_held, blocks))
-
-        urgency = Urgency.LATE_WRITE if state.blocks else Urgency.DESTAGE
-        self._submit(urgency, id, lambda: [encoded(piece) for piece in pieces], transfer, finish)
-
-    def _prestage(self, id: SliceId, state: SliceState) -> None:
-        """Fetch what a function will read soon."""
-        missing = [block for block in state.blocks if self._staged.table(block) is None]
-        size = sum(block.bytes for block in missing)
-        started = time.perf_counter()
-
-        def finish(contents: list[pa.Buffer]) -> None:
-            for block, content in zip(missing, contents, strict=True):
-                self._staged.put(block, decoded(content))
-            took_ms = (time.perf_counter() - started) * 1_000
-            self.staging = self.staging.after(size, took_ms=took_ms)
-
-        self._submit(
-            Urgency.PRESTAGE,
-            id,
-            lambda: None,
-            lambda _: [self._blocks.fetch(block) for block in missing],
-            finish,
-        )
-
-    def _moved(self, move: Move) -> None:
-        """Write down that rows are elsewhere now, then remove where they were."""
-        obsolete = self._ledger.move(move)
-        self._staged.drop(obsolete)
-        self._blocks.remove(obsolete)
-
-    def _submit(
-        self,
-        urgency: Urgency,
-        id: SliceId,
-        prepare: Callable[[], object],
-        transfer: Callable[[Any], object],
-        finish: Callable[[Any], None],
-    ) -> None:
-        self._track(id, self._lane.submit(urgency, prepare, transfer, finish))
 
     def _track(self, id: SliceId, future: Future[None] | None) -> None:
         """Leave a slice alone until what was begun has ended."""
@@ -268,11 +194,3 @@ def _next_uses(query: DeployedQuery, now_ms: float) -> dict[int, float]:
         for start_ms in query.grid.slices_of(window_ms):
             uses[start_ms] = min(at_ms, uses.get(start_ms, math.inf))
     return uses
-
-
-def _cut(table: pa.Table, first_bytes: int) -> list[pa.Table]:
-    """Cut off about so many bytes of first rows (none where it is less than a row)."""
-    rows = int(table.num_rows * first_bytes / max(table.nbytes, 1))
-    if not 0 < rows < table.num_rows:
-        return [table]
-    return [table.slice(0, rows), table.slice(rows)]

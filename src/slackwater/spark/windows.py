@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -43,9 +44,13 @@ class PaneValues:
 
 
 def window_frame(
-    spark: SparkSession, template: Template, held: Sequence[pa.Table], files: Sequence[str]
+    spark: SparkSession,
+    template: Template,
+    held: Sequence[pa.Table],
+    files: Sequence[str],
+    frames: Sequence[DataFrame] = (),
 ) -> DataFrame:
-    """Read a window's state, wherever it lies."""
+    """Read a window's state, wherever it lies: in the driver, in files, in executors' memory."""
     parts = []
     if held:
         table = pa.concat_tables(held).select(template.state_columns)
@@ -56,7 +61,8 @@ def window_frame(
     if files:
         stored = spark.read.parquet(*files)
         parts.append(stored.select(*map(quoted, template.state_columns)))
-    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+    parts += [frame.select(*map(quoted, template.state_columns)) for frame in frames]
+    return reduce(DataFrame.union, parts)
 
 
 def joined_state(spark: SparkSession, template: Template, rows: pa.Table) -> DataFrame:
