@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from slackwater.errors import DescriptionError
+from slackwater.errors import DescriptionError, JournalError
 from slackwater.runtime.block_files import (
     BlockFiles,
     LocalBlockFiles,
     RemoteBlockFiles,
     block_files,
+    storage_files,
 )
 from slackwater.runtime.blocks import BlockStore
 
@@ -58,11 +59,31 @@ def test_removing_the_last_file_leaves_nothing(files: BlockFiles, tmp_path: Path
 def test_orphans_are_removed_and_others_stay(files: BlockFiles) -> None:
     store = BlockStore(files)
     kept, orphan = (store.write(1, start, pa.table({"x": [1]})) for start in (0, 10))
-    files.write("query=1/slice=20/_temporary/0/part", CONTENT)
-    assert store.remove_orphans({kept.path}) == 2
-    assert files.names() == [kept.path]
+    unfinished = orphan.path.replace("slice=10/", "slice=10/_tmp-")
+    for name in (unfinished, "block-0000000001-0--5000.parquet", "somebody/else.parquet"):
+        files.write(name, CONTENT)
+    assert store.tidy({kept.path}) == 3
+    assert sorted(files.names()) == [kept.path, "somebody/else.parquet"]
     assert store.read(kept).to_pylist() == [{"x": 1}]
     assert orphan.path not in files.names()
+
+
+def test_a_block_that_is_missing_is_an_error_with_a_remedy(files: BlockFiles) -> None:
+    store = BlockStore(files)
+    with pytest.raises(JournalError, match=r"missing, such as .*gone.parquet: give the storage="):
+        store.tidy({"query=1/slice=0/gone.parquet"})
+
+
+def test_journals_share_a_storage_without_seeing_each_other(tmp_path: Path) -> None:
+    stores = [
+        BlockStore(storage_files(tmp_path / journal, tmp_path / "shared")) for journal in "ab"
+    ]
+    block = stores[0].write(1, 0, pa.table({"x": [1]}))
+    assert stores[1].tidy(set()) == 0
+    (tmp_path / "a").rename(tmp_path / "moved")
+    again = BlockStore(storage_files(tmp_path / "moved", tmp_path / "shared"))
+    assert again.tidy({block.path}) == 0
+    assert again.read(block).num_rows == 1
 
 
 def test_a_block_being_read_is_removed_when_its_readers_are_done(files: BlockFiles) -> None:

@@ -136,7 +136,7 @@ def test_moved_rows_are_found_after_a_restart(tmp_path: Path, snapshot: bool) ->
     rig.close()
     again = Rig(tmp_path, Standard(small_bytes=0))
     assert again.rows(0) == [1, 2, 3]
-    assert again.blocks.remove_orphans(again.ledger.block_paths()) == 0
+    assert again.blocks.tidy(again.ledger.block_paths()) == 0
     again.close()
 
 

@@ -543,6 +543,7 @@ def run(spark: SparkSession, case: Case, app: App, panes: Panes) -> dict[str, Qu
                 dead_letters="count",
                 limits=case.limits,
                 clock=clock,
+                storage=f"{journal}/elsewhere" if case.tiers == "eager" else None,
                 **TIERS[case.tiers],
             ) as runtime:
                 runtime.observe(panes)

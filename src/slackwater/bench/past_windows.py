@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from pyspark.sql import functions as F
 import slackwater as sw
 from slackwater.app.sizes import to_bytes
 from slackwater.runtime.reports import StepReport
+from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sources.base import Range
 from slackwater.spark.sources.generator import Generator
@@ -69,7 +70,7 @@ class Load:
         return sw.generator(
             rate=self.rows / WINDOW_S,
             columns={"key": "key", "value": "h & 65535", "payload": text},
-            limit=self.events,
+            limit=self.events + 2 * self.rows,  # so that the stream has not ended, nor its windows
             start_ms=START_MS,
             seed=self.seed,
         )
@@ -84,6 +85,20 @@ class Point:
     state_mb: float | None  # of window state in the driver
     events: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class WindowSteps:
+    """Read half a window in each step, so that windows close one after the other."""
+
+    rows: int
+    name: str = "window_steps"
+
+    def decide(self, fleet: FleetSnapshot) -> Decision:
+        """Limit every step."""
+        decision = sw.round_robin().decide(fleet)
+        steps = tuple(replace(step, max_events=self.rows // 2) for step in decision.steps)
+        return replace(decision, steps=steps)
 
 
 class Watcher:
@@ -121,7 +136,13 @@ def run_ours(spark: SparkSession, load: Load, state: Any, directory: Path) -> No
     app.source("events").window(sw.tumbling(f"{WINDOW_S} seconds")).apply(average).to(
         sw.parquet(directory / "out"), lateness=f"{WINDOW_S * (load.windows + 5)} seconds"
     )
-    with sw.Runtime(spark, journal=directory / "state", memory=load.budget, state=state) as runtime:
+    with sw.Runtime(
+        spark,
+        journal=directory / "state",
+        memory=load.budget,
+        state=state,
+        policy=WindowSteps(load.rows),
+    ) as runtime:
         runtime.deploy(app, "average", events=load.source())
         runtime.warm()
         runtime.observe(Watcher(runtime))
@@ -145,9 +166,8 @@ def run_stock(spark: SparkSession, load: Load, directory: Path) -> None:
         first_ms = START_MS - START_MS % (WINDOW_S * 1_000) + number * WINDOW_S * 1_000
         mine = rows.where(f"{window} = {first_ms}L").coalesce(1)
         mine.write.parquet(str(directory / "input" / f"part={number:03d}"))
-    schema = "event_time timestamp, key int, value long, payload string"
     stream = (
-        spark.readStream.schema(schema)
+        spark.readStream.schema(rows.schema)
         .option("maxFilesPerTrigger", 1)
         .option("recursiveFileLookup", "true")
         .parquet(str(directory / "input"))

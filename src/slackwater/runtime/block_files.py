@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from pyarrow import fs
 from slackwater.errors import DescriptionError
 from slackwater.spark.sinks.durable_files import make_directory, replace_file, sync_directory
 
+_STORAGE_NAME = "storage-name"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -118,7 +120,8 @@ class RemoteBlockFiles:
 
     def write(self, path: str, content: pa.Buffer) -> None:
         """Write a file; object stores show it once it is closed."""
-        self._files.create_dir(path.rpartition("/")[0], recursive=True)
+        if "/" in path:
+            self._files.create_dir(path.rpartition("/")[0], recursive=True)
         with self._files.open_output_stream(path) as stream:
             stream.write(content)
 
@@ -151,6 +154,21 @@ class RemoteBlockFiles:
     def for_spark(self, path: str) -> str:
         """Name the file by its URI."""
         return f"{self._uri}/{path}"
+
+
+def storage_files(journal: Path, storage: str | os.PathLike[str] | None) -> BlockFiles:
+    """Open where a journal's blocks lie: beside it, or in a directory of their own in `storage`.
+
+    Its name is written down beside the journal, so that both can move, and many can share a place.
+    """
+    if storage is None:
+        return block_files(journal / "blocks", "storage")
+    name = journal / _STORAGE_NAME
+    if not name.exists():
+        make_directory(journal)
+        replace_file(name, [uuid.uuid4().hex.encode()])
+        sync_directory(journal)
+    return block_files(f"{os.fspath(storage).rstrip('/')}/{name.read_text()}", "storage")
 
 
 def block_files(place: str | os.PathLike[str], field: str) -> BlockFiles:

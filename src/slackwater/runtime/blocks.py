@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator
@@ -10,8 +11,14 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slackwater.errors import JournalError
 from slackwater.runtime.block_files import BlockFiles
 from slackwater.runtime.state import Block
+
+# Blocks, and those that were being written; earlier versions put them into one directory.
+_OURS = re.compile(
+    r"query=\d+/slice=-?\d+/(_tmp-)?[0-9a-f]{32}\.parquet|(_tmp-)?block-\d+-\d+--?\d+\.parquet"
+)
 
 
 class BlockStore:
@@ -71,9 +78,20 @@ class BlockStore:
                 self._condemned.append((frozenset(self._reading), paths))
             self._remove_unread()
 
-    def remove_orphans(self, referenced: Collection[str]) -> int:
-        """Remove what a crash left behind between a file and its journal record; count it."""
-        orphans = [name for name in self._files.names() if name not in referenced]
+    def tidy(self, referenced: Collection[str]) -> int:
+        """Remove what a crash left between a file and its journal record; return how many files.
+
+        Raise if a block that the journal names is missing. Files of others are left alone.
+        """
+        names = set(self._files.names())
+        missing = sorted(set(referenced) - names)
+        if missing:
+            raise JournalError(
+                f"{len(missing)} blocks of window state are missing, such as "
+                f"{self._files.for_spark(missing[0])}: give the storage= that the journal was "
+                "written with, or put the files back"
+            )
+        orphans = [name for name in names if name not in referenced and _OURS.fullmatch(name)]
         for name in orphans:
             self._files.remove(name)
         return len(orphans)

@@ -226,6 +226,10 @@ class Fleet:
             at_ms = min(at_ms, columns.amend_at_ms[row])
         columns.amend_at_ms[row] = at_ms
 
+    def reweigh(self, query: DeployedQuery) -> None:
+        """Note that part of a query's state has left memory, or come back."""
+        self._weigh(query, int(self._columns.deadline_ms[query.row]))
+
     def _weigh(self, query: DeployedQuery, deadline_ms: int) -> None:
         """Note what a query's windows hold in memory, and what closing the next one frees."""
         held = freed = 0

@@ -49,6 +49,7 @@ class IoLane:
 
     def __init__(self, *, workers: int = 2, lanes: int = 1) -> None:
         """Start the threads."""
+        self._ordered = lanes == 1
         self._changed = threading.Condition()
         self._numbers = itertools.count()
         self._waiting: list[_Entry] = []
@@ -76,7 +77,8 @@ class IoLane:
         finish: Callable[[Any], None],
     ) -> Future[None]:
         """Queue a transfer; each part gets what the one before returned."""
-        entry = (int(urgency), next(self._numbers), _Transfer(prepare, transfer, finish))
+        rank = int(urgency) if self._ordered else len(Urgency)
+        entry = (rank, next(self._numbers), _Transfer(prepare, transfer, finish))
         with self._changed:
             if self._closing:
                 entry[2].future.cancel()

@@ -23,7 +23,7 @@ from slackwater.errors import DescriptionError, SlackwaterError
 from slackwater.lateness.tier_policies import default_tiering
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
-from slackwater.runtime.block_files import block_files
+from slackwater.runtime.block_files import storage_files
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
@@ -109,9 +109,12 @@ class Runtime:
             journal = self._temporary.name
         self.directory = Path(journal)
         self._ledger = Ledger(self.directory, durable=durable)
-        place = self.directory / "blocks" if storage is None else storage
-        self._blocks = BlockStore(block_files(place, "storage"))
-        self._blocks.remove_orphans(self._ledger.block_paths())
+        self._blocks = BlockStore(storage_files(self.directory, storage))
+        try:
+            self._blocks.tidy(self._ledger.block_paths())
+        except BaseException:
+            self._ledger.close()
+            raise
         self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
         self._lane = IoLane()
         self._runner = StepRunner(spark, prepare=prepare, profile=profile)
@@ -153,6 +156,7 @@ class Runtime:
             tiering or default_tiering(),
             budget_bytes,
             lambda: self._fleet.queries,
+            self._fleet.reweigh,
         )
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
         self._loop = Loop(

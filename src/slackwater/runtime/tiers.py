@@ -59,8 +59,10 @@ class Tiers:
         policy: TierPolicy,
         budget_bytes: float,
         queries: Callable[[], Sequence[DeployedQuery]],
+        moved: Callable[[DeployedQuery], None] = lambda query: None,
     ) -> None:
-        """Bring together what is moved, and by whom."""
+        """Bring together what is moved, and by whom; `moved` is told whose state it was."""
+        self._moved = moved
         self._transfers = transfers
         self._staged = staged
         self._lane = lane
@@ -174,6 +176,9 @@ class Tiers:
         with self._lock:
             self._busy.pop(id, None)
         error = None if future.cancelled() else future.exception()
+        for query in self._queries():
+            if query.number == id.query:
+                self._moved(query)
         if isinstance(error, JournalError):
             self._failure = error
         elif error is not None and self._has(id):
