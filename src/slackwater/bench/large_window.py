@@ -1,0 +1,107 @@
+"""A window far larger than its budget: ten million rows, a million distinct late keys.
+
+    python -m slackwater.bench.large_window --rows 10000000 --memory "512 MB"
+
+One query counts by key, another passes all rows of the window to a function. Event time ends when
+all is read; then the last panes must hold every event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import functions as F
+
+import slackwater as sw
+from slackwater.bench.due import Span
+from slackwater.bench.meter import TreeMeter
+from slackwater.progress.distributions import UniformDelay
+from slackwater.runtime.reports import StepReport
+from slackwater.spark.sources.generator import Generator
+
+WINDOW_S = 100
+_MB = 1024 * 1024
+
+
+class Peak:
+    """Note how much window state was in memory at most, and how many panes came."""
+
+    def __init__(self, runtime: sw.Runtime) -> None:
+        """Begin."""
+        self._runtime = runtime
+        self.state_bytes = self.late_panes = 0
+
+    def step_committed(self, report: StepReport) -> None:
+        """Look at the state after each step."""
+        self.state_bytes = max(self.state_bytes, self._runtime.state_bytes)
+        self.late_panes += sum(pane.timing != "on_time" for pane in report.panes)
+
+
+def source(rows: int, keys: int, seed: int) -> Generator:
+    """Describe one window's events, delayed by up to a third of it; nothing waits for them."""
+    return sw.generator(
+        rate=rows / WINDOW_S,
+        delay=UniformDelay(0.0, WINDOW_S * 1_000 / 3),
+        keys=keys,
+        watermark_lag="0 s",
+        limit=rows,
+        start_ms=1_700_000_000_000 // (WINDOW_S * 1_000) * WINDOW_S * 1_000,
+        seed=seed,
+    )
+
+
+def run(rows: int, keys: int, memory: str, directory: Path) -> None:
+    """Run both queries to the end of their inputs, and check that nothing is missing."""
+    spark = sw.session("local[2]", spark_driver_memory="2g")
+    counts, whole = sw.App("counts"), sw.App("whole")
+    wish: dict[str, Any] = {"lateness": f"{WINDOW_S} seconds", "staleness": 0.3}
+    by_key = counts.source("events").window(sw.tumbling(f"{WINDOW_S} seconds"), by="key")
+    by_key.aggregate(n=sw.count()).to(sw.parquet(directory / "counts"), **wish)
+    in_all = whole.source("events").window(sw.tumbling(f"{WINDOW_S} seconds"))
+    in_all.apply(
+        lambda df: df.agg(F.count("*").alias("n"), F.countDistinct("key").alias("keys"))
+    ).to(sw.parquet(directory / "whole"), **wish)
+    with sw.Runtime(spark, journal=directory / "state", memory=memory) as runtime:
+        for seed, app in enumerate((counts, whole)):
+            runtime.deploy(app, app.name, events=source(rows, keys, seed))
+        peak, started = Peak(runtime), time.time()
+        runtime.observe(peak)
+        with TreeMeter(psutil.Process().pid) as meter:
+            runtime.run()
+        took_s = time.time() - started
+        for query in runtime.queries():
+            assert query.quarantined is None, query.quarantined
+        used = meter.usage(Span(started * 1_000, time.time() * 1_000))
+    for app in (counts, whole):
+        panes = spark.read.parquet(str(directory / app.name))
+        last = panes.groupBy("window_start").agg(F.max("pane").alias("pane"))
+        held = panes.join(last, ["window_start", "pane"]).agg(F.sum("n")).first()
+        assert held is not None
+        assert held[0] == rows, f"{app.name}: {held[0]:,} of {rows:,} events are in the last panes"
+    print(
+        f"{rows:,} rows of {keys:,} keys, twice, in {took_s:,.0f} s; {peak.late_panes} late panes; "
+        f"state in memory at most {peak.state_bytes / _MB:,.0f} MB of {memory}; process tree "
+        f"{used['memory_peak_mb']:,.0f} MB at most"
+    )
+    spark.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=5_000_000)
+    parser.add_argument("--memory", default="512 MB")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="slackwater-bench-") as directory:
+        run(given.rows, given.keys, given.memory, Path(directory))
+
+
+if __name__ == "__main__":
+    main()
