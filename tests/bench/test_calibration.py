@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import slackwater as sw
-from slackwater.bench.calibrating import Effort, SkippingClock, StepSampler, calibrate
+from slackwater.bench.calibrating import Effort, calibrate
 from slackwater.bench.calibration import Calibration, Sample, TemplateCost, robust_line
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.trials import SkippingClock, StepSampler
 from slackwater.bench.ysb import Ysb
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.reports import PaneReport, StepReport, StepTimes
@@ -67,6 +68,13 @@ def test_the_rate_makes_passes_take_the_load_of_all_slots() -> None:
     assert own_ms == [costs.cost_of(v).step_ms(rate * 3) for v in range(4)]
 
 
+def test_what_shared_steps_take_longer_falls_to_their_queries() -> None:
+    samples = [Sample(events, 30 + 0.001 * events) for events in (1_000, 5_000, 20_000)]
+    samples += [Sample(8_000, 30 + 8 + 7 * 1.5 + off_ms, queries=8) for off_ms in (0, 0, 90)]
+    cost = TemplateCost.of(0, samples)
+    assert (cost.fixed_ms, cost.per_event_ms, cost.per_query_ms) == (30.0, 0.001, 1.5)
+
+
 def test_a_load_that_fixed_costs_exceed_is_refused_with_the_numbers() -> None:
     costs = calibration((60.0, 0.0001), slots=2)
     with pytest.raises(SlackwaterError, match=r"load=0\.5.*80 queries.*60\.0 ms.*0\.80 on 2 slots"):
@@ -78,7 +86,7 @@ def test_a_load_that_fixed_costs_exceed_is_refused_with_the_numbers() -> None:
 def test_costs_survive_their_journey_as_json() -> None:
     costs = calibration((60.0, 0.0001), (61.5, 0.0002))
     assert Calibration.from_dict(json.loads(json.dumps(costs.to_dict()))) == costs
-    assert costs.to_dict()["templates"][0]["samples"] == [[10, 1.0]]
+    assert costs.to_dict()["templates"][0]["samples"] == [[10, 1.0, 1]]
 
 
 def step(*, events: int = 500, prepared: bool = True, panes: int = 1) -> StepReport:
@@ -132,6 +140,7 @@ def test_real_steps_of_several_sizes_are_measured_for_each_pipeline(
         assert max(sizes) > 90_000
         assert len(sizes) > 2
         assert all(sample.took_ms > 0 for sample in template.samples)
+        assert {sample.queries for sample in template.samples} == {1, 8}
     assert told == sorted(told)
 
 

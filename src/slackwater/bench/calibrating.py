@@ -1,38 +1,25 @@
-"""Measure what steps cost: real steps of single queries, prepared and warm, of several sizes.
-
-As many queries of each pipeline run at once as there are slots, each in steps of its own, so that
-steps hinder each other, and pipelines take turns, as much as they will under load. Each query's
-stream is as fast as it takes for a pass to read so many events. Nobody waits for these to come: the
-clock skips idle time.
-"""
+"""Measure what steps cost: real steps, prepared and warm, of several sizes."""
 
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-import slackwater as sw
 from slackwater.bench.calibration import Calibration, Sample, TemplateCost
 from slackwater.bench.inputs import workload_of
 from slackwater.bench.options import BenchOptions
-from slackwater.bench.workload import Feed
-from slackwater.errors import SlackwaterError
-from slackwater.runtime.reports import StepReport
-from slackwater.scheduling.choosing import fused_steps, ordered
-from slackwater.scheduling.snapshot import Decision, FleetSnapshot
+from slackwater.bench.trials import Trials
 from slackwater.spark.latebound import parallelism
 
 MOST_TEMPLATES: Final = 10  # the variants of a workload do the same work
 _ROUNDS: Final = 4
 _GROWTH: Final = 8
-_COLD_PASSES: Final = 3  # a new stream begins in mid-window, and a second copy of a plan is made
+_TOGETHER: Final = 8  # queries in a step, to see what each of them costs
 
 
 @dataclass(frozen=True)
@@ -52,59 +39,6 @@ class Effort:
 FULL_EFFORT: Final = Effort()
 
 
-class SkippingClock:
-    """Follow the machine's clock while steps run, and skip the time in which none does."""
-
-    def __init__(self) -> None:
-        """Start now."""
-        self._skipped_ms = 0.0
-
-    def now_ms(self) -> float:
-        """Return milliseconds since the epoch, and what has been skipped."""
-        return time.time() * 1_000 + self._skipped_ms
-
-    def wait(self, signal: threading.Event, until_ms: float, *, busy: bool) -> None:
-        """Wait for running steps; otherwise skip to the moment."""
-        if busy:
-            signal.wait(max(0.0, (until_ms - self.now_ms()) / 1_000))
-        elif not signal.is_set():
-            self._skipped_ms += max(0.0, until_ms - self.now_ms())
-
-
-class OncePerWindow:
-    """Run each query when its window closes, in a step of its own."""
-
-    name: Final = "once-per-window"
-
-    def decide(self, fleet: FleetSnapshot) -> Decision:
-        """Serve what is due, by deadline."""
-        order = ordered(fleet, fleet.ready & fleet.due, fleet.deadline_ms)
-        return Decision(tuple(fused_steps(fleet, order, fuse=False)))
-
-
-@dataclass
-class StepSampler:
-    """Note the steps that are like those of a running fleet."""
-
-    _samples: dict[str, list[Sample]] = field(default_factory=dict)
-    _passes: dict[str, int] = field(default_factory=dict)
-
-    def step_committed(self, report: StepReport) -> None:
-        """Keep prepared steps that read events and closed a window, but for the first of each."""
-        if not report.panes or len(report.queries) != 1:
-            return
-        [query] = report.queries
-        self._passes[query] = self._passes.get(query, 0) + 1
-        if self._passes[query] > _COLD_PASSES and report.prepared and report.events:
-            took_ms = round(report.committed_ms - report.started_ms, 3)
-            self._samples.setdefault(query, []).append(Sample(report.events, took_ms))
-
-    def take(self) -> dict[str, list[Sample]]:
-        """Return what was noted of each query since the last time."""
-        taken, self._samples = self._samples, {}
-        return taken
-
-
 def calibrate(
     spark: SparkSession,
     options: BenchOptions,
@@ -116,23 +50,30 @@ def calibrate(
     """Measure the costs of the pipelines that a run is made from (of at most ten)."""
     slots = options.slots or parallelism(spark)
     variants = range(min(options.distinct, MOST_TEMPLATES))
-    with _Bench(spark, options, directory, slots) as bench:
+    with Trials(spark, options, directory, slots) as trials:
         progress("warming up", 0.0)
-        bench.measure(variants, max(effort.sizes), effort.warm_up_passes // len(variants))
+        trials.measure(variants, max(effort.sizes), effort.warm_up_passes // len(variants))
         samples: dict[int, list[Sample]] = {variant: [] for variant in variants}
 
         def measure_all(sizes: Sequence[int], share: float) -> None:
             progress("measuring steps", share)
             for events in sorted(sizes, reverse=True):  # the large ones warm up the small
-                for variant, seen in bench.measure(variants, events, effort.passes).items():
+                for variant, seen in trials.measure(variants, events, effort.passes).items():
                     samples[variant] += seen
 
         def found() -> Calibration:
             costs = tuple(TemplateCost.of(variant, samples[variant]) for variant in variants)
             return Calibration(slots, workload_of(options).slide_ms, costs)
 
+        def measure_together() -> None:
+            progress("measuring steps", 0.8)
+            fused = trials.measure(variants, min(effort.sizes), effort.passes, together=_TOGETHER)
+            for variant, seen in fused.items():
+                samples[variant] += seen
+
         measure_all(effort.sizes, 0.2)
         if options.load is None:
+            measure_together()
             return found()
         largest = max(effort.sizes)
         for round_ in range(_ROUNDS):
@@ -147,6 +88,7 @@ def calibrate(
                 samples[variant].clear()
             measure_all([min(effort.sizes), events // 2, events], 0.6)
             largest = events
+        measure_together()
         return found()
 
 
@@ -155,71 +97,3 @@ def _events_wanted(costs: Calibration, load: float, options: BenchOptions) -> fl
     if all(template.per_event_ms <= 0 for template in costs.templates):
         return math.inf
     return costs.rate_for(load, options.queries, options.distinct) * costs.slide_ms / 1_000
-
-
-class _Bench:
-    """Hold the runtime in which all stretches run, one after the other."""
-
-    def __init__(
-        self, spark: SparkSession, options: BenchOptions, directory: Path, slots: int
-    ) -> None:
-        self._spark = spark
-        self._options = options
-        self._workload = workload_of(options)
-        self._slots = slots
-        self._clock = SkippingClock()
-        self._sink = sw.memory() if options.sink == "memory" else sw.parquet(directory / "out")
-        self._apps: dict[int, sw.App] = {}
-        self._stretches = 0
-        self._runtime = sw.Runtime(
-            spark,
-            policy=OncePerWindow(),
-            journal=directory / "journal",
-            slots=slots,
-            budget="10 seconds",  # a pass is one step
-            durable=options.durable,
-            clock=self._clock,
-        )
-        self._sampler = StepSampler()
-        self._runtime.observe(self._sampler)
-
-    def __enter__(self) -> _Bench:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runtime.close()
-
-    def measure(self, variants: Sequence[int], events: int, passes: int) -> dict[int, list[Sample]]:
-        """Run a query of each pipeline for each slot, for some passes of so many events."""
-        slide_ms = self._workload.slide_ms
-        rate = events * 1_000 / slide_ms
-        # All alike and in step, so that they are due at the same moments; at the end of a window.
-        start_ms = (int(self._clock.now_ms()) // slide_ms + 1) * slide_ms
-        feed = Feed(rate, self._options.delay, self._options.seed, 0, start_ms)
-        seconds = passes * slide_ms / 1_000
-        owners: dict[str, int] = {}
-        for variant in variants:
-            for slot in range(self._slots):
-                sources = {
-                    name: replace(source, limit=max(1, int(source.rate * seconds)))
-                    for name, source in self._workload.sources(feed).items()
-                }
-                name = f"calibration-{self._stretches:04d}-{variant}-{slot}"
-                self._runtime.deploy(self._app(variant), name, reset=False, **sources)
-                owners[name] = variant
-        self._stretches += 1
-        self._runtime.run()
-        for query in self._runtime.queries():
-            if query.quarantined is not None:
-                raise SlackwaterError(f"no cost could be measured: {query.quarantined}")
-        found: dict[int, list[Sample]] = {variant: [] for variant in variants}
-        for name, samples in self._sampler.take().items():
-            found[owners[name]] += samples
-        return found
-
-    def _app(self, variant: int) -> sw.App:
-        if variant not in self._apps:
-            self._apps[variant] = self._workload.app(
-                self._spark, self._sink, phase="aligned", variant=variant
-            )
-        return self._apps[variant]

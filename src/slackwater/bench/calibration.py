@@ -27,24 +27,36 @@ class Sample:
 
     events: int
     took_ms: float
+    queries: int = 1
 
 
 @dataclass(frozen=True)
 class TemplateCost:
-    """Hold the cost of one pipeline's steps, and the steps that it was found from."""
+    """Hold the cost of one pipeline's steps, and the steps that it was found from.
+
+    `fixed_ms` is for one query; each further one that shares the step adds `per_query_ms`.
+    """
 
     variant: int
     fixed_ms: float
     per_event_ms: float
     samples: tuple[Sample, ...]
+    per_query_ms: float = 0.0
 
     @classmethod
     def of(cls, variant: int, samples: Sequence[Sample]) -> Self:
-        """Fit a line to the steps."""
-        events = np.array([sample.events for sample in samples], dtype=np.float64)
-        took_ms = np.array([sample.took_ms for sample in samples], dtype=np.float64)
+        """Fit a line to the steps of one query; what is left of others' falls to their number."""
+        single = [sample for sample in samples if sample.queries == 1]
+        events = np.array([sample.events for sample in single], dtype=np.float64)
+        took_ms = np.array([sample.took_ms for sample in single], dtype=np.float64)
         fixed_ms, per_event_ms = robust_line(events, took_ms)
-        return cls(variant, fixed_ms, per_event_ms, tuple(samples))
+        left_ms = [
+            (it.took_ms - fixed_ms - per_event_ms * it.events) / (it.queries - 1)
+            for it in samples
+            if it.queries > 1
+        ]
+        per_query_ms = round(max(0.0, float(np.median(left_ms))), 3) if left_ms else 0.0
+        return cls(variant, fixed_ms, per_event_ms, tuple(samples), per_query_ms)
 
     def step_ms(self, events: float) -> float:
         """Return how long a step over so many events takes."""
@@ -94,10 +106,10 @@ class Calibration:
         return [self.cost_of(variant).step_ms(events) for variant in range(distinct)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the costs as JSON values, each sample as [events, milliseconds]."""
+        """Write the costs as JSON values, each sample as [events, milliseconds, queries]."""
         values = asdict(self)
         for template in values["templates"]:
-            template["samples"] = [[it["events"], it["took_ms"]] for it in template["samples"]]
+            template["samples"] = [list(it.values()) for it in template["samples"]]
         return values
 
     @classmethod

@@ -20,9 +20,11 @@ from slackwater.bench.inputs import inputs_of
 from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
+from slackwater.bench.trials import warm_up
 from slackwater.errors import SlackwaterError
 
 DRIVER_MEMORY = "2g"
+COMPILING_S = 10.0  # at least, before the streams start
 CALIBRATION: Final = "calibration"  # in place of a policy: measure what steps cost
 
 
@@ -111,6 +113,8 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
                 spark, options, task.trigger, directory, progress=_tell, own_step_ms=own_step_ms
             )
         else:
+            _tell("compiling", 0.0)
+            warm_up(spark, options, directory / "warm-up", seconds=COMPILING_S)
             result, span = run_ours(
                 spark, options, task.policy, directory, progress=_tell, own_step_ms=own_step_ms
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +20,14 @@ from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.policies import POLICIES, policy_named
 from slackwater.simulate.clairvoyant import clairvoyant, least_ms
 from slackwater.simulate.model import Scenario, StepNoise, rate_for_load, uniform_queries
-from slackwater.simulate.published import WORKLOADS, calibrated_load, replayed_rows
+from slackwater.simulate.published import (
+    POLICY_NAMES,
+    WORKLOADS,
+    PublishedRow,
+    PublishedWorkload,
+    calibrated_load,
+    replayed_row,
+)
 from slackwater.simulate.recorded import recorded_costs
 from slackwater.simulate.replay import Outcome, replay
 
@@ -112,7 +121,7 @@ def published(
     found: list[dict[str, Any]] = []
     for name in asked:
         load = calibrated_load(known[name], minutes=minutes)
-        rows = replayed_rows(known[name], load, minutes=minutes, nodes=nodes)
+        rows = _replayed_beside(known[name], load, minutes=minutes, nodes=nodes)
         base = rows[0].mean_s
         table = Table(title=f"{name}: 80 queries x 10,000 events/s on 24 cores, {nodes} node(s)")
         for column in ("policy", "mean", "x default", "p99", "published mean", "x default"):
@@ -137,6 +146,18 @@ def published(
         found += [{"load": load, **asdict(row)} for row in rows]
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=2))
+
+
+def _replayed_beside(
+    workload: PublishedWorkload, load: float, *, minutes: float, nodes: int
+) -> list[PublishedRow]:
+    """Replay all policies, as many at a time as there are processors."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        replays = [
+            pool.submit(replayed_row, workload, load, policy, minutes=minutes, nodes=nodes)
+            for policy in POLICY_NAMES
+        ]
+        return [one.result() for one in replays]
 
 
 def _costs(

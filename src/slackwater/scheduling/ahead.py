@@ -107,7 +107,7 @@ def _without(group: Group, gone: set[int]) -> Group | None:
     if gone.isdisjoint(group.rows):
         return group
     kept = [place for place, row in enumerate(group.rows) if row not in gone]
-    rest = Group(
+    rest = Group.of(
         group.template,
         group.cost,
         [group.rows[place] for place in kept],

@@ -73,18 +73,21 @@ class Costs:
 class Group:
     """Name queries of one template that one step can serve, in the order to take them.
 
-    `each_ms` is what the queued events of each cost.
+    `each_ms` is what the queued events of each cost, `queued_ms` what those of all do.
     """
 
     template: int
     cost: StepCost
     rows: Sequence[int]
     each_ms: Sequence[float]
+    queued_ms: float
 
-    @cached_property
-    def queued_ms(self) -> float:
-        """Return what the queued events of all cost."""
-        return sum(self.each_ms)
+    @classmethod
+    def of(
+        cls, template: int, cost: StepCost, rows: Sequence[int], each_ms: Sequence[float]
+    ) -> Group:
+        """Describe one step over some queries of a template."""
+        return cls(template, cost, rows, each_ms, sum(each_ms))
 
     @property
     def duration_ms(self) -> float:
@@ -98,7 +101,7 @@ class Group:
 
     def part(self, members: slice) -> Group:
         """Return a group of some of the members."""
-        return Group(self.template, self.cost, self.rows[members], self.each_ms[members])
+        return Group.of(self.template, self.cost, self.rows[members], self.each_ms[members])
 
     def choice(self, fleet: FleetSnapshot) -> StepChoice:
         """Ask for this step, with room for all that is queued, as far as a step may go."""
@@ -116,25 +119,24 @@ def groups(
     template are listed.
     """
     members: dict[int, tuple[list[int], list[float]]] = {}
-    order: list[tuple[int, int]] = []  # template, and which of its members a single is
+    found: list[tuple[int, list[int], list[float]]] = []
     for row, queued_ms in zip(rows, each_ms, strict=True):
         template = fleet.template.item(row)
-        found = members.get(template)
-        if found is None:
-            found = members[template] = ([], [])
-            order.append((template, 0))
-        elif not fleet.templates[template].fusable:
-            if len(found[0]) >= singles:
+        known = members.get(template)
+        if known is None:
+            known = members[template] = ([], [])
+            if fleet.templates[template].fusable:
+                found.append((template, *known))
+        if not fleet.templates[template].fusable:
+            if len(known[0]) == singles:
                 continue
-            order.append((template, len(found[0])))
-        found[0].append(row)
-        found[1].append(queued_ms)
-    listed = []
-    for template, place in order:
-        facts = fleet.templates[template]
-        whole = Group(template, facts.cost, *members[template])
-        listed.append(whole if facts.fusable else whole.part(slice(place, place + 1)))
-    return listed
+            found.append((template, [row], [queued_ms]))
+        known[0].append(row)
+        known[1].append(queued_ms)
+    return [
+        Group.of(template, fleet.templates[template].cost, of_rows, of_ms)
+        for template, of_rows, of_ms in found
+    ]
 
 
 def bounded(fleet: FleetSnapshot, group: Group) -> Group:

@@ -22,19 +22,20 @@ _PAUSE_FACTOR = 1.5  # a step that took half as long again as usual was held up 
 def recorded_costs(calibration: Mapping[str, Any]) -> tuple[tuple[StepCost, ...], StepNoise]:
     """Read the costs of all templates, and how much steps vary.
 
-    >>> template = {"fixed_ms": 40.0, "per_event_ms": 0.001, "samples": []}
+    >>> template = {"fixed_ms": 40.0, "per_event_ms": 0.001, "per_query_ms": 2.0, "samples": []}
     >>> costs, noise = recorded_costs({"templates": [template]})
-    >>> costs[0].duration_ms(10_000), noise.spread
-    (50.0, 0.15)
+    >>> costs[0].duration_ms(10_000), costs[0].duration_ms(10_000, queries=3), noise.spread
+    (50.0, 54.0, 0.15)
     """
     try:
         templates = calibration["templates"]
         costs = tuple(
             StepCost(
-                float(one["fixed_ms"]),
+                max(float(one["fixed_ms"]) - float(one.get("per_query_ms", 0.0)), 0.0),
                 float(one["per_event_ms"]),
                 observations=100,
                 most_events=_MANY,
+                per_query_ms=float(one.get("per_query_ms", 0.0)),
             )
             for one in templates
         )
@@ -52,16 +53,10 @@ def _ratios(costs: Sequence[StepCost], templates: Sequence[Mapping[str, Any]]) -
     found = []
     for cost, template in zip(costs, templates, strict=True):
         for sample in template["samples"]:
-            events, took_ms = _sample(sample)
-            found.append(took_ms / cost.duration_ms(events))
+            events, took_ms, *queries = sample.values() if isinstance(sample, Mapping) else sample
+            expected_ms = cost.duration_ms(int(events), int(queries[0]) if queries else 1)
+            found.append(float(took_ms) / expected_ms)
     return np.array(found)
-
-
-def _sample(sample: Mapping[str, Any] | Sequence[float]) -> tuple[int, float]:
-    if isinstance(sample, Mapping):
-        return int(sample["events"]), float(sample["took_ms"])
-    events, took_ms = sample
-    return int(events), float(took_ms)
 
 
 def _noise(ratios: np.ndarray, costs: Sequence[StepCost]) -> StepNoise:

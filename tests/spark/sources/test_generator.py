@@ -403,3 +403,26 @@ def test_a_helper_that_does_not_work_is_refused(spark: SparkSession) -> None:
         opened(spark, helpers={"key": "n"})
     with pytest.raises(DescriptionError, match="wrong='no_such_thing'"):
         opened(spark, helpers={"wrong": "no_such_thing"})
+
+
+@pytest.mark.spark
+def test_parameters_travel_with_the_entries_of_each_stream(spark: SparkSession) -> None:
+    one, other = (
+        opened(spark, columns={"share": "n * step"}, parameters={"step": step}) for step in (2, 0.5)
+    )
+    assert one.fusion_key == other.fusion_key
+    both = json.dumps([one.entry(0, records(0, 3)), other.entry(1, records(0, 3))])
+    frame = spark.createDataFrame([(both,)], "spec string").coalesce(1)
+    rows = one.expand(
+        frame.selectExpr(f"explode(from_json(spec, 'array<{one.entry_type}>')) AS r")
+    ).collect()
+    assert [row.share for row in rows] == [0, 2, 4, 0, 0.5, 1]
+
+
+def test_parameters_are_numbers_with_names_of_their_own() -> None:
+    with pytest.raises(DescriptionError, match="parameters='key' cannot be"):
+        generator(parameters={"key": 1})
+    with pytest.raises(DescriptionError, match="parameters\\['step'\\]=nan cannot be"):
+        generator(parameters={"step": float("nan")})
+    with pytest.raises(DescriptionError, match="helpers='step' cannot be"):
+        generator(parameters={"step": 1}, helpers={"step": "n"})

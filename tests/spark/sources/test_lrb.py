@@ -117,7 +117,7 @@ def test_streams_of_as_many_cars_tell_of_the_same_traffic(spark: SparkSession) -
     assert set(one["expressway"].to_pylist()) == {0, 1}
 
 
-@pytest.mark.parametrize("taken", ["keys", "columns", "helpers", "partitions"])
+@pytest.mark.parametrize("taken", ["keys", "columns", "helpers", "parameters", "partitions"])
 def test_what_the_benchmark_fixes_cannot_be_changed(taken: str) -> None:
     with pytest.raises(DescriptionError, match=taken):
         lrb(**{taken: 1})
@@ -126,3 +126,10 @@ def test_what_the_benchmark_fixes_cannot_be_changed(taken: str) -> None:
 def test_one_car_is_no_traffic() -> None:
     with pytest.raises(DescriptionError, match="cars=1 cannot be"):
         lrb(cars=1)
+
+
+@pytest.mark.spark
+def test_streams_of_any_rate_share_one_plan(spark: SparkSession) -> None:
+    small, large = (lrb(rate=rate, start_ms=START_MS).open(spark) for rate in (100, 100_000))
+    assert small.fusion_key == large.fusion_key
+    assert small.entry(0, Range(0, 0, 9, 9)) != large.entry(0, Range(0, 0, 9, 9))

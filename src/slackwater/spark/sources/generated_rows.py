@@ -19,7 +19,7 @@ from slackwater.spark.sources.base import ARRIVAL, MALFORMED, OFFSET, PARTITION,
 
 ENTRY_TYPE = (
     "struct<query:int,partition:int,first:bigint,until:bigint,"
-    "salt:bigint,start_us:bigint,gap_us:double>"
+    "salt:bigint,start_us:bigint,gap_us:double,parameters:array<double>>"
 )
 RECORD_FIELDS = ("query", "partition", "n", "h", "u", "key", "arrival_us")
 SAMPLE_STEP = 16
@@ -38,6 +38,7 @@ class RowShape:
     keys: int
     skew: float
     helpers: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[str, ...] = ()  # their values come with each entry
 
     def expand(self, entries: DataFrame, step: int = 1) -> DataFrame:
         """Make the records of all entries, or those whose offset is a multiple of `step`."""
@@ -50,6 +51,10 @@ class RowShape:
             "coalesce(r.salt, 0L) AS salt",
             "coalesce(r.start_us, 0L) AS start_us",
             "coalesce(r.gap_us, 0D) AS gap_us",
+            *(
+                f"coalesce(get(r.parameters, {place}), 0D) AS {_quoted(name)}"
+                for place, name in enumerate(self.parameters)
+            ),
             f"explode(if({first} < r.until, {offsets}, array())) AS n",
         )
         h = "xxhash64(salt ^ n)"
@@ -61,6 +66,7 @@ class RowShape:
             f"{UPPER_UNIFORM_SQL.format(h=h)} AS u",
             f"{_key_sql(h, self.keys, self.skew)} AS key",
             f"{arrival_us_sql(self.irregular)} AS arrival_us",
+            *map(_quoted, self.parameters),
         )
         for layer in layers(self.helpers):
             written = (f"{expression} AS {_quoted(name)}" for name, expression in layer)

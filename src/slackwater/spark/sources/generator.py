@@ -48,6 +48,7 @@ class Generator(SourceDescription):
     watermark_lag_ms: int
     max_ahead_ms: int
     helpers: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         _require(0 < self.rate <= 1e9, "rate", self.rate, "records a second, more than zero")
@@ -69,9 +70,13 @@ class Generator(SourceDescription):
         for name in names:
             _require(names.count(name) == 1, "columns", name, "each name once")
             _require(name not in SYSTEM_COLUMNS, "columns", name, "names without _sw_")
+        taken = {*RECORD_FIELDS, *SYSTEM_COLUMNS}
+        for name, value in self.parameters:
+            _require(name not in taken, "parameters", name, "a name that no record has already")
+            _require(math.isfinite(value), f"parameters[{name!r}]", value, "a finite number")
+        taken |= {name for name, _ in self.parameters}
         for name, _ in self.helpers:
-            taken = name in (*RECORD_FIELDS, *SYSTEM_COLUMNS)
-            _require(not taken, "helpers", name, "a name that no record has already")
+            _require(name not in taken, "helpers", name, "a name that no record has already")
 
     def open(self, spark: SparkSession) -> GeneratorReader:
         """Make the reader; a stream without `start_ms` starts now."""
@@ -89,6 +94,7 @@ class Generator(SourceDescription):
             keys=self.keys,
             skew=float(self.skew),
             helpers=self.helpers,
+            parameters=tuple(name for name, _ in self.parameters),
         )
 
 
@@ -103,6 +109,7 @@ def generator(
     skew: float = 0.0,
     columns: Mapping[str, str] | None = None,
     helpers: Mapping[str, str] | None = None,
+    parameters: Mapping[str, float] | None = None,
     event_time: str = "event_time",
     start_ms: int | None = None,
     seconds: float | None = None,
@@ -119,6 +126,8 @@ def generator(
     `keys` - 1, from the lower half of `h`; by Zipf's law with exponent `skew`). The types are those
     of the expressions. `xxhash64(h)` gives further random bits. Event time is added as a column.
     `helpers` are named expressions that the columns use, each computed once, after those before it.
+    `parameters` are named numbers (doubles) that both use: streams that differ in nothing but their
+    numbers can share steps, for they travel with what is to be read and are not part of the plan.
 
     `gap="gamma"` spaces records irregularly, by Gamma(2). `seconds` or `limit` end the stream.
     Watermarks are sent every `watermark_period`, `watermark_lag` behind (by default the delay
@@ -151,6 +160,7 @@ def generator(
         else to_ms(watermark_lag, "watermark_lag", allow_zero=True),
         max_ahead_ms=to_ms(max_ahead, "max_ahead", allow_zero=True),
         helpers=tuple((helpers or {}).items()),
+        parameters=tuple((name, float(value)) for name, value in (parameters or {}).items()),
     )
 
 

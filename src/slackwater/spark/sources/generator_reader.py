@@ -188,7 +188,7 @@ class GeneratorReader(LateBoundReader):
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
         """Write one range as a specification entry."""
         stream = self._streams[piece.partition]
-        return {
+        entry: dict[str, Any] = {
             "query": query,
             "partition": piece.partition,
             "first": piece.first,
@@ -197,6 +197,9 @@ class GeneratorReader(LateBoundReader):
             "start_us": stream.start_us,
             "gap_us": stream.gap_us,
         }
+        if self._description.parameters:
+            entry["parameters"] = [value for _, value in self._description.parameters]
+        return entry
 
     def expand(self, entries: DataFrame) -> DataFrame:
         """Turn entries into source rows."""

@@ -40,10 +40,10 @@ def lrb(*, rate: float = 1_000, cars: int | None = None, **settings: Any) -> Gen
 
     There is an expressway for every 10,000 cars. Streams with as many cars tell of the same
     traffic, whatever their seeds: these decide how reports are delayed, and how far a speed is off.
-    All other settings are those of `generator`, except `keys`, `columns`,
-    `helpers` and `partitions`.
+    All other settings are those of `generator`, except `keys`, `columns`, `helpers`, `parameters`
+    and `partitions`.
     """
-    for taken in ("keys", "columns", "helpers", "partitions"):
+    for taken in ("keys", "columns", "helpers", "parameters", "partitions"):
         if taken in settings:
             raise DescriptionError(
                 f"lrb({taken}=...) is fixed by the benchmark: use generator() for other schemas"
@@ -51,20 +51,28 @@ def lrb(*, rate: float = 1_000, cars: int | None = None, **settings: Any) -> Gen
     cars = max(2, round(rate * REPORT_S)) if cars is None else cars
     if not 2 <= cars < 2**31:
         raise DescriptionError(f"cars={cars!r} cannot be: give two or more, below 2**31")
-    return generator(rate=rate, columns=_columns(cars), helpers=_helpers(cars), **settings)
+    # How many cars there are is not part of the plan, or each rate would have one of its own.
+    parameters = {
+        "cars": cars,
+        "reports_per_record": 1 / cars,
+        "expressways": max(1, round(cars / CARS_PER_EXPRESSWAY)),
+    }
+    return generator(
+        rate=rate, columns=_columns(), helpers=_helpers(), parameters=parameters, **settings
+    )
 
 
-def _helpers(cars: int) -> Mapping[str, str]:
+def _helpers() -> Mapping[str, str]:
     """Work out where a car is: record `n` is the report `n div cars` of car `n mod cars`."""
-    expressway, rest = _digit(f"(bits & {LOWER_HALF})", max(1, round(cars / CARS_PER_EXPRESSWAY)))
-    direction, rest = _digit(rest, 2)
-    lane, rest = _digit(rest, 3)
+    expressway, rest = _digit(f"(bits & {LOWER_HALF})", "cast(expressways AS bigint)")
+    direction, rest = _digit(rest, "2L")
+    lane, rest = _digit(rest, "3L")
     moving = _BETWEEN - _STANDING
     # Multiplied, not divided: Spark takes a quotient for nullable, and would test each event.
-    report = f"cast((n + 0.5D) * {1 / cars!r}D AS bigint)"
+    report = "cast((n + 0.5D) * reports_per_record AS bigint)"
     return {
         "report": report,
-        "car": f"n - {report} * {cars}L",
+        "car": f"n - {report} * cast(cars AS bigint)",
         "fate": "xxhash64(shiftright(car, 1), 1)",
         "convoy": f"(fate & {_PAIRS_PER_CONVOY - 1}) = 0",
         # For a convoy, time stands still in the last reports of each round; rounds begin anywhere.
@@ -91,11 +99,11 @@ def _helpers(cars: int) -> Mapping[str, str]:
     }
 
 
-def _columns(cars: int) -> Mapping[str, str]:
+def _columns() -> Mapping[str, str]:
     off_mph = f"((h & {LOWER_HALF}) * {10 * UNIT!r}D - 5D)"
     return {
         # A new trip is another vehicle: the car has left, and one like it comes.
-        "vehicle": f"car + trip * {cars}L",
+        "vehicle": "car + trip * cast(cars AS bigint)",
         "speed": "if(standing, 0, "
         f"cast(pace * if(is_open, {_OPEN_MPH}D, {_JAM_MPH}D) + {off_mph} AS int))",
         "expressway": "expressway",
@@ -106,7 +114,7 @@ def _columns(cars: int) -> Mapping[str, str]:
     }
 
 
-def _digit(bits: str, base: int) -> tuple[str, str]:
+def _digit(bits: str, base: str) -> tuple[str, str]:
     """Split a uniform 32-bit number into a uniform digit and the rest, uniform again."""
-    scaled = f"({bits} * {base}L)"
+    scaled = f"({bits} * {base})"
     return f"shiftright({scaled}, 32)", f"({scaled} & {LOWER_HALF})"
