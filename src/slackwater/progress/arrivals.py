@@ -177,6 +177,7 @@ class ArrivalCounter:
         self._limits = np.array(
             [np.inf if s.limit is None else s.limit for s in streams], dtype=np.float64
         )
+        self._ends = bool(np.isfinite(self._limits).any())
         self._irregular = np.flatnonzero([s.irregular for s in streams])
         self._salts = np.array([s.salt for s in streams if s.irregular], dtype=np.uint64)
 
@@ -186,7 +187,9 @@ class ArrivalCounter:
         counts = _ticks(before_us, self._gaps_us)
         if len(self._irregular):
             counts[self._irregular] = self._arrived_irregularly(before_us[self._irregular])
-        return np.minimum(counts, self._limits).astype(np.int64)
+        if self._ends:
+            counts = np.minimum(counts, self._limits)
+        return counts.astype(np.int64)
 
     def _arrived_irregularly(self, before_us: Floats) -> Floats:
         gaps_us = self._gaps_us[self._irregular]

@@ -40,13 +40,19 @@ class _Asked:
     readers: tuple[SourceReader, ...]
     rows: NDArray[np.intp]
     each_once: bool  # no query has two of them
+    in_order: bool  # every query has one, in the order of their rows
 
     @classmethod
     def of(
-        cls, kind: type[SourceReader], readers: Sequence[SourceReader], rows: Sequence[int]
+        cls,
+        kind: type[SourceReader],
+        readers: Sequence[SourceReader],
+        rows: Sequence[int],
+        queries: int,
     ) -> _Asked:
+        in_order = list(rows) == list(range(queries))
         each_once = len(set(rows)) == len(rows)
-        return cls(kind, tuple(readers), np.array(rows, dtype=np.intp), each_once)
+        return cls(kind, tuple(readers), np.array(rows, dtype=np.intp), each_once, in_order)
 
 
 class Fleet:
@@ -281,7 +287,14 @@ class Fleet:
     def queued(self, now_ms: float) -> NDArray[np.int64]:
         """Count the records waiting for each query."""
         if self._asked is None:
-            self._asked = [_Asked.of(kind, *asked) for kind, asked in self._readers.items()]
+            self._asked = [
+                _Asked.of(kind, *asked, len(self.queries)) for kind, asked in self._readers.items()
+            ]
+        if len(self._asked) == 1 and self._asked[0].in_order:
+            asked = self._asked[0]
+            queued = asked.kind.available(asked.readers, now_ms) - self._columns.read
+            np.maximum(queued, 0, out=queued)
+            return queued
         queued = -self._columns.read
         for asked in self._asked:
             available = asked.kind.available(asked.readers, now_ms)

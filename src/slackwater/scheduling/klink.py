@@ -18,7 +18,7 @@ from slackwater.scheduling.ahead import ahead_of_time, nothing_to_read_until_ms
 from slackwater.scheduling.fusing import longest_wait_ms, waiting_pays
 from slackwater.scheduling.groups import Costs, Group, bounded, groups
 from slackwater.scheduling.memory import BOUND, MemoryMode, freeing_rate
-from slackwater.scheduling.slack import expected_wait_ms, overdue_slack_ms, slack_ms
+from slackwater.scheduling.slack import expected_wait_of_one_ms, overdue_slack_ms, slack_ms
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 
 # Who is overdue by more budgets than this is served in turn: one that lags far behind must not keep
@@ -150,17 +150,21 @@ class Klink:
         if most_ms <= 0:
             return None
         # Nobody can be expected before the mean of all expectations: that leaves few to look at.
-        soon = np.flatnonzero(fleet.sweep_ms <= fleet.now_ms + most_ms)
-        near = soon[(fleet.ready & ~fleet.due & (fleet.template == group.template))[soon]]
-        if near.size == 0:
+        soon = np.flatnonzero(fleet.sweep_ms <= fleet.now_ms + most_ms).tolist()
+        waits = [
+            (_expected_wait_ms(fleet, row), row)
+            for row in soon
+            if fleet.template.item(row) == group.template
+            and fleet.ready.item(row)
+            and not fleet.due.item(row)
+        ]
+        if not waits:
             return None
-        waits = expected_wait_ms(fleet.sweep_ms[near], fleet.sweep_deviation_ms[near], fleet.now_ms)
-        first = int(waits.argmin())
-        next_ms = waits.item(first)
+        next_ms, first = min(waits)
         pays = waiting_pays(
             due=due,
             next_ms=next_ms,
-            next_queued_ms=costs.queued_ms(near.item(first)),
+            next_queued_ms=costs.queued_ms(first),
             slot_free_ms=slot_free_ms,
             utilisation=fleet.utilisation,
         )
@@ -175,6 +179,11 @@ class Klink:
         if self.memory_bound is not None:
             room_bytes = self.memory_bound * fleet.memory.budget_bytes - fleet.memory.used_bytes
         return ahead_of_time(fleet, free, taken, costs, room_bytes=room_bytes)
+
+
+def _expected_wait_ms(fleet: FleetSnapshot, row: int) -> float:
+    mean_ms, deviation_ms = fleet.sweep_ms.item(row), fleet.sweep_deviation_ms.item(row)
+    return expected_wait_of_one_ms(mean_ms, deviation_ms, fleet.now_ms)
 
 
 def _slot_free_ms(fleet: FleetSnapshot, step_ms: float) -> float:

@@ -25,13 +25,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _EDGE = 8.0
+
+
+def _hazard(a: float) -> float:
+    """Return `phi(a) / (1 - Phi(a))`; by its asymptotic series where both are next to nothing."""
+    if a > _EDGE:
+        return a + 1 / a - 2 / a**3 + 10 / a**5
+    if a < -_EDGE:
+        return 0.0
+    return math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (math.erfc(a / math.sqrt(2)) / 2)
+
+
 _GRID = np.linspace(-_EDGE, _EDGE, 3_201)
-_HAZARDS = np.array(
-    [
-        math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (math.erfc(a / math.sqrt(2)) / 2)
-        for a in _GRID
-    ]
-)
+_HAZARDS = np.array([_hazard(a) for a in _GRID.tolist()])
 
 
 def normal_hazard(standardised: Floats) -> Floats:
@@ -52,6 +58,18 @@ def expected_wait_ms(mean_ms: Floats, deviation_ms: Floats, now_ms: float) -> Fl
     standardised = (now_ms - mean_ms) / deviation
     uncertain = mean_ms + deviation * normal_hazard(standardised) - now_ms
     return np.maximum(np.where(certain, mean_ms - now_ms, uncertain), 0.0)
+
+
+def expected_wait_of_one_ms(mean_ms: float, deviation_ms: float, now_ms: float) -> float:
+    """Return `expected_wait_ms` of a single arrival, without the cost of arrays.
+
+    >>> round(expected_wait_of_one_ms(500.0, 100.0, now_ms=900.0), 3)
+    22.561
+    """
+    if deviation_ms <= 0:
+        return max(mean_ms - now_ms, 0.0)
+    standardised = (now_ms - mean_ms) / deviation_ms
+    return max(mean_ms + deviation_ms * _hazard(standardised) - now_ms, 0.0)
 
 
 def slack_ms(sweep_ms: Floats, deviation_ms: Floats, cost_ms: Floats, now_ms: float) -> Floats:
