@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from slackwater.scheduling.backlog import CountedBacklog
 from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.snapshot import FleetSnapshot, MemoryFacts, Policy, TemplateFacts
 
@@ -44,8 +45,9 @@ def fleet(
         budget_ms=250.0,
         query=np.arange(size, dtype=np.int64) + 100,
         template=np.array(templates, dtype=np.int64),
-        queued=np.array(queued, dtype=np.int64),
-        oldest_arrival_ms=np.array(oldest, dtype=np.float64),
+        backlog=CountedBacklog(
+            np.array(queued, dtype=np.int64), np.array(oldest, dtype=np.float64)
+        ),
         sweep_ms=np.array(sweeps, dtype=np.float64),
         sweep_deviation_ms=np.full(size, deviation_ms),
         deadline_ms=np.array(deadline_ms or [100_000] * size, dtype=np.int64),

@@ -19,6 +19,10 @@ _SHOWN: Final = (
 )
 
 
+# What a snapshot may be asked about later; neither may change under it.
+_KEPT: Final = (*_SHOWN, "read", "oldest_arrival_ms")
+
+
 class Columns:
     """Hold the arrays.
 
@@ -56,7 +60,7 @@ class Columns:
         """Copy what snapshots have, so that it can be changed."""
         if self._shown is not None:
             self._shown = None
-            for name in _SHOWN:
+            for name in _KEPT:
                 setattr(self, name, getattr(self, name).copy())
 
     def grown(self) -> Columns:

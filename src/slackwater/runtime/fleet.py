@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.columns import Columns
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.keyed_state import settled_bytes
+from slackwater.runtime.queues import QueueBacklog, Queues
 from slackwater.runtime.reports import InputReport, StepReport
 from slackwater.runtime.state import Block
 from slackwater.scheduling.costs import CostLearner
@@ -24,35 +24,11 @@ from slackwater.scheduling.snapshot import (
     MemoryFacts,
     TemplateFacts,
 )
-from slackwater.spark.sources.base import SourceReader
 
 _NEVER = float("inf")
 _BACKLOG_MS = 500.0  # input that waits longer than this is a backlog, not what just came in
 _PATIENCE_MS = 1_000.0  # how long to wait for event time to pass before looking again
 _SELECTIVITY_MEMORY = 0.1  # how much the newest step counts
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Hold the readers of one kind, which are asked together, and whose rows they are."""
-
-    kind: type[SourceReader]
-    readers: tuple[SourceReader, ...]
-    rows: NDArray[np.intp]
-    each_once: bool  # no query has two of them
-    in_order: bool  # every query has one, in the order of their rows
-
-    @classmethod
-    def of(
-        cls,
-        kind: type[SourceReader],
-        readers: Sequence[SourceReader],
-        rows: Sequence[int],
-        queries: int,
-    ) -> _Asked:
-        in_order = list(rows) == list(range(queries))
-        each_once = len(set(rows)) == len(rows)
-        return cls(kind, tuple(readers), np.array(rows, dtype=np.intp), each_once, in_order)
 
 
 class Fleet:
@@ -73,8 +49,7 @@ class Fleet:
         self._fusable: list[bool] = []
         self._selectivity: list[float] = []
         self._bytes_per_event: list[float] = []
-        self._readers: dict[type[SourceReader], tuple[list[SourceReader], list[int]]] = {}
-        self._asked: list[_Asked] | None = None
+        self._queues = Queues()
         self._broken: set[int] = set()  # rows whose sources cannot be asked
         self._columns = Columns(0)
         self._facts: tuple[TemplateFacts, ...] | None = None
@@ -85,7 +60,7 @@ class Fleet:
         self.queries.append(query)
         self._by_number[query.number] = query
         self._columns = self._columns.grown()
-        self._register(query)
+        self._queues.register(query)
         while len(self._learners) <= query.template.index:
             self._learners.append(CostLearner())
             self._fusable.append(True)
@@ -261,17 +236,17 @@ class Fleet:
         self._changing().ready[query.row] = query.state.quarantined is None
         if query.row in self._broken:
             self._broken.remove(query.row)
-            self._register(query)
+            self._queues.register(query)
 
     def stopped(self, query: DeployedQuery, *, broken: bool = False) -> None:
         """Note that a query may not be chosen; a `broken` one's sources are not asked either."""
         self._changing().ready[query.row] = False
         if broken:
             self._broken.add(query.row)
-            self._readers, self._asked = {}, None
+            self._queues = Queues()
             for other in self.queries:
                 if other.row not in self._broken:
-                    self._register(other)
+                    self._queues.register(other)
 
     def unanswered(self, now_ms: float) -> list[tuple[DeployedQuery, Exception]]:
         """Find the queries whose sources fail when they are asked, with what they raise."""
@@ -286,23 +261,11 @@ class Fleet:
 
     def queued(self, now_ms: float) -> NDArray[np.int64]:
         """Count the records waiting for each query."""
-        if self._asked is None:
-            self._asked = [
-                _Asked.of(kind, *asked, len(self.queries)) for kind, asked in self._readers.items()
-            ]
-        if len(self._asked) == 1 and self._asked[0].in_order:
-            asked = self._asked[0]
-            queued = asked.kind.available(asked.readers, now_ms) - self._columns.read
-            np.maximum(queued, 0, out=queued)
-            return queued
-        queued = -self._columns.read
-        for asked in self._asked:
-            available = asked.kind.available(asked.readers, now_ms)
-            if asked.each_once:
-                queued[asked.rows] += available
-            else:
-                np.add.at(queued, asked.rows, available)
-        return np.maximum(queued, 0, out=queued)
+        return self._backlog(now_ms).queued
+
+    def _backlog(self, now_ms: float) -> QueueBacklog:
+        columns = self._columns
+        return QueueBacklog(self._queues, now_ms, columns.read, columns.oldest_arrival_ms)
 
     def snapshot(
         self,
@@ -316,29 +279,31 @@ class Fleet:
     ) -> FleetSnapshot:
         """Take one consistent look at everything."""
         columns = self._columns
-        queued = self.queued(now_ms)
+        backlog = self._backlog(now_ms)
         passed = due = columns.due_at_ms <= now_ms
         if not columns.known.all():
-            waiting = columns.known | (queued > 0)
+            waiting = columns.known | (backlog.queued > 0)
             for row in np.flatnonzero(due & ~waiting & columns.ready):
                 query = self.queries[row]  # an input at its end still has windows to close
                 waiting[row] = query.drained(now_ms) and query.state.watermark_ms != END_OF_TIME_MS
             due = passed & waiting
-        # To amend later than now, there must be something to read by then that moves time on.
-        can_amend = columns.amends_now | columns.known | (queued > 0)
+        amend_at_ms = None
+        if (columns.amend_at_ms <= now_ms).any():
+            # To amend later than now, there must be something to read by then that moves time on.
+            can_amend = columns.amends_now | columns.known | (backlog.queued > 0)
+            amend_at_ms = np.where(can_amend, columns.amend_at_ms, _NEVER)
         return FleetSnapshot(
             now_ms=now_ms,
             free_slots=free_slots,
             budget_ms=budget_ms,
-            queued=queued,
-            oldest_arrival_ms=np.where(queued > 0, columns.oldest_arrival_ms, _NEVER),
+            backlog=backlog,
             sweep_ms=np.where(passed, np.maximum(columns.due_at_ms, 0.0), columns.sweep_ms),
             due=due,
             templates=self._template_facts(),
             busy_until_ms=busy_until_ms,
             utilisation=utilisation,
             memory=memory or MemoryFacts(self.state_bytes),
-            amend_at_ms=np.where(can_amend, columns.amend_at_ms, _NEVER),
+            amend_at_ms=amend_at_ms,
             **columns.shown(),
         )
 
@@ -357,21 +322,7 @@ class Fleet:
 
     def next_arrival_ms(self, now_ms: float, cycle_ms: float) -> float:
         """Return when to look for input: when sources say, or after a cycle where one cannot."""
-        if not all(kind.foresees for kind in self._readers):
-            return now_ms + cycle_ms
-        arrivals = [
-            reader.next_arrival_ms(now_ms)
-            for readers, _ in self._readers.values()
-            for reader in readers
-        ]
-        return min((arrival for arrival in arrivals if arrival is not None), default=_NEVER)
-
-    def _register(self, query: DeployedQuery) -> None:
-        self._asked = None
-        for reader in query.readers:
-            readers, rows = self._readers.setdefault(type(reader), ([], []))
-            readers.append(reader)
-            rows.append(query.row)
+        return self._queues.next_arrival_ms(now_ms, cycle_ms)
 
     def may_be_due(self, now_ms: float) -> bool:
         """Tell whether a window may be due, or is to be amended; a snapshot knows for sure."""

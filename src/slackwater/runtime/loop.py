@@ -191,9 +191,26 @@ class Loop:
         )
         decision = with_amendments(fleet, self._policy.decide(fleet))
         self.decide_ms.append((time.thread_time() - started) * 1_000)
-        for choice, parallelism in _widened(fleet, decision.steps):
+        for choice, parallelism in self._widened(fleet, decision.steps):
             self._start(choice, parallelism, fleet)
         return decision
+
+    def _widened(
+        self, fleet: FleetSnapshot, steps: tuple[StepChoice, ...]
+    ) -> list[tuple[StepChoice, int]]:
+        """Let a step with far more to read than its limit use the slots that would stay idle."""
+        spare = fleet.free_slots - len(steps)
+        if not spare or not steps:
+            return [(step, 1) for step in steps]
+        queued = [
+            sum(fleet.backlog.of([self._fleet.number(query).row for query in step.queries]))
+            for step in steps
+        ]
+        widest = max(range(len(steps)), key=lambda place: queued[place])
+        template = self._fleet.number(steps[widest].queries[0]).template.index
+        trusted = fleet.templates[template].cost.trusted
+        extra = spare if trusted and queued[widest] > 2 * steps[widest].max_events else 0
+        return [(step, 1 + (extra if i == widest else 0)) for i, step in enumerate(steps)]
 
     def _held_bytes(self) -> int:
         """Return what windows hold, and what the steps that read ahead are about to add."""
@@ -208,7 +225,7 @@ class Loop:
         now_ms = fleet.now_ms
         queries = [self._fleet.number(number) for number in choice.queries]
         shares = fair_shares(
-            [int(fleet.queued[query.row]) for query in queries], choice.max_events * parallelism
+            fleet.backlog.of([query.row for query in queries]), choice.max_events * parallelism
         )
         plans, served = {}, []
         for query, share in zip(queries, shares, strict=True):
@@ -366,20 +383,6 @@ class Loop:
             logger.error(
                 "dead letters could not be filed and wait in the journal: %s", _brief(error)
             )
-
-
-def _widened(fleet: FleetSnapshot, steps: tuple[StepChoice, ...]) -> list[tuple[StepChoice, int]]:
-    """Let a step with far more to read than its limit use the slots that would stay idle."""
-    spare = fleet.free_slots - len(steps)
-    if not spare or not steps:
-        return [(step, 1) for step in steps]
-    queued = dict(zip(fleet.query.tolist(), fleet.queued.tolist(), strict=True))
-    templates = dict(zip(fleet.query.tolist(), fleet.template.tolist(), strict=True))
-    widest = max(range(len(steps)), key=lambda i: sum(queued[q] for q in steps[i].queries))
-    backlog = sum(queued[query] for query in steps[widest].queries)
-    cost = fleet.templates[templates[steps[widest].queries[0]]].cost
-    extra = spare if cost.trusted and backlog > 2 * steps[widest].max_events else 0
-    return [(step, 1 + (extra if i == widest else 0)) for i, step in enumerate(steps)]
 
 
 def _brief(error: BaseException) -> str:

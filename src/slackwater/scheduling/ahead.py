@@ -137,7 +137,7 @@ def _best(
 def kept_bytes(fleet: FleetSnapshot, group: Group) -> float:
     """Return how much memory it takes to keep what a step ahead of time reads."""
     per_event = fleet.templates[group.template].bytes_per_event
-    return per_event * sum(fleet.queued.item(row) for row in group.rows) if per_event else 0.0
+    return per_event * sum(fleet.backlog.of(group.rows)) if per_event else 0.0
 
 
 def _prefixes(whole: Group) -> Iterator[Group]:

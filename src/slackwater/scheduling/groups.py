@@ -39,11 +39,14 @@ class Costs:
         """Return the cost model of a query's template."""
         return self.fleet.templates[self.fleet.template.item(row)].cost
 
-    def queued_ms(self, row: int) -> float:
-        """Return what a query's queued events cost, without the step that reads them."""
-        cost = self.of(row)
-        limit_ms = step_limit_ms(self.fleet.budget_ms, cost)
-        return min(cost.per_event_ms * self.fleet.queued.item(row), limit_ms)
+    def queued_ms(self, rows: Sequence[int]) -> list[float]:
+        """Return what the queued events of some queries cost, without the steps that read them."""
+        found = []
+        for row, queued in zip(rows, self.fleet.backlog.of(rows), strict=True):
+            cost = self.of(row)
+            limit_ms = step_limit_ms(self.fleet.budget_ms, cost)
+            found.append(min(cost.per_event_ms * queued, limit_ms))
+        return found
 
     @cached_property
     def all_fixed_ms(self) -> NDArray[np.float64]:

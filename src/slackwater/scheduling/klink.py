@@ -38,6 +38,7 @@ class Klink:
     memory_bound: float | None = BOUND
     ahead: bool = True
     _memory: MemoryMode = field(default_factory=MemoryMode)
+    _nothing_to_read_until_ms: float = -math.inf
 
     def __post_init__(self) -> None:
         if self.memory_bound is not None and not 0 < self.memory_bound <= 1:
@@ -68,7 +69,9 @@ class Klink:
         free = fleet.free_slots - len(steps)
         quiet_until_ms = fleet.now_ms
         if self.ahead and not freeing and wake_ms is None:
-            quiet_until_ms = nothing_to_read_until_ms(fleet)
+            if self._nothing_to_read_until_ms <= fleet.now_ms:
+                self._nothing_to_read_until_ms = nothing_to_read_until_ms(fleet)
+            quiet_until_ms = self._nothing_to_read_until_ms
             if free > 0 and quiet_until_ms <= fleet.now_ms:
                 steps += self._read_ahead(fleet, free, steps, costs)
         chosen = tuple(group.choice(fleet) for group in steps)
@@ -82,8 +85,8 @@ class Klink:
         least_ms = -_HOPELESS_BUDGETS * fleet.budget_ms
         sweep_ms, last_step, query = fleet.sweep_ms, fleet.last_step, fleet.query
         ranked = []
-        for row in due:
-            cost, queued_ms = costs.of(row), costs.queued_ms(row)
+        for row, queued_ms in zip(due, costs.queued_ms(due), strict=True):
+            cost = costs.of(row)
             alone_ms = cost.started_ms() + queued_ms + cost.close_ms
             slack = max(overdue_slack_ms(sweep_ms.item(row), alone_ms, fleet.now_ms), least_ms)
             key = -freeing_rate(fleet, row, alone_ms) if self._memory.on else slack
@@ -164,7 +167,7 @@ class Klink:
         pays = waiting_pays(
             due=due,
             next_ms=next_ms,
-            next_queued_ms=costs.queued_ms(first),
+            next_queued_ms=costs.queued_ms([first])[0],
             slot_free_ms=slot_free_ms,
             utilisation=fleet.utilisation,
         )

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slackwater.scheduling.backlog import Backlog
 from slackwater.scheduling.costs import StepCost
 
 UNKNOWN_DEVIATION_MS = 500.0  # of a watermark's arrival, before any was seen
@@ -49,7 +50,7 @@ class FleetSnapshot:
     `due` says that a window can close with what has arrived. `deadline_ms` is the end of the
     query's next window. `sweep_ms` is when the watermark that closes it came in (where `due`) or is
     expected, give or take `sweep_deviation_ms` (infinite where nothing more will close).
-    `oldest_arrival_ms` is infinite where nothing is queued. `last_step` is the number of the step
+    `backlog` counts the records that wait. `last_step` is the number of the step
     that served the query last (-1: none). `state_bytes` is what its windows hold in memory,
     `freed_bytes` what closing the next one frees. `ready` excludes running and quarantined queries.
     `amend_at_ms` is when the query has a past window to be amended, behind all that is due (None:
@@ -62,8 +63,7 @@ class FleetSnapshot:
     budget_ms: float
     query: NDArray[np.int64]
     template: NDArray[np.int64]
-    queued: NDArray[np.int64]
-    oldest_arrival_ms: NDArray[np.float64]
+    backlog: Backlog
     deadline_ms: NDArray[np.int64]
     sweep_ms: NDArray[np.float64]
     sweep_deviation_ms: NDArray[np.float64]
@@ -77,6 +77,16 @@ class FleetSnapshot:
     utilisation: float = 0.0
     memory: MemoryFacts = MemoryFacts()
     amend_at_ms: NDArray[np.float64] | None = None
+
+    @property
+    def queued(self) -> NDArray[np.int64]:
+        """Count the records that wait for each query; `backlog.of` is cheaper for a few."""
+        return self.backlog.queued
+
+    @property
+    def oldest_arrival_ms(self) -> NDArray[np.float64]:
+        """Tell when the oldest of them arrived; infinite where nothing is queued."""
+        return self.backlog.oldest_arrival_ms
 
 
 @dataclass(frozen=True)

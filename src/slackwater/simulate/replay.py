@@ -13,6 +13,7 @@ import numpy as np
 from slackwater.progress.coverage import Coverage, CoverageCounter
 from slackwater.progress.estimators import QuantileEstimator
 from slackwater.progress.sweeps import SweepForecast
+from slackwater.scheduling.backlog import CountedBacklog
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import (
@@ -169,8 +170,7 @@ class Replay:
             budget_ms=self._scenario.budget_ms,
             query=np.arange(len(queued), dtype=np.int64),
             template=self._template,
-            queued=queued,
-            oldest_arrival_ms=np.where(queued > 0, self._read_until, _NEVER),
+            backlog=CountedBacklog(queued, np.where(queued > 0, self._read_until, _NEVER)),
             deadline_ms=self._deadline.copy(),
             sweep_ms=np.where(due, self._sweep_at, self._expected),
             sweep_deviation_ms=self._deviation.copy(),
