@@ -21,7 +21,7 @@ import slackwater as sw
 from slackwater.bench.calibration import Sample
 from slackwater.bench.inputs import workload_of
 from slackwater.bench.options import BenchOptions
-from slackwater.bench.workload import Feed
+from slackwater.bench.workload import Feed, Phase
 from slackwater.errors import SlackwaterError
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.choosing import fused_steps, ordered
@@ -91,11 +91,21 @@ class StepSampler:
 
 
 class Trials:
-    """Hold the runtime in which all trials run, one after the other."""
+    """Hold the runtime in which all trials run, one after the other.
+
+    With `phase` "aligned" all queries of a trial are due at the same moments.
+    """
 
     def __init__(
-        self, spark: SparkSession, options: BenchOptions, directory: Path, slots: int
+        self,
+        spark: SparkSession,
+        options: BenchOptions,
+        directory: Path,
+        slots: int,
+        *,
+        phase: Phase = "aligned",
     ) -> None:
+        self._phase = phase
         self._spark = spark
         self._options = options
         self._workload = workload_of(options)
@@ -160,7 +170,7 @@ class Trials:
     def _app(self, variant: int) -> sw.App:
         if variant not in self._apps:
             self._apps[variant] = self._workload.app(
-                self._spark, self._sink, phase=self._options.phase, variant=variant
+                self._spark, self._sink, phase=self._phase, variant=variant
             )
         return self._apps[variant]
 
@@ -174,6 +184,6 @@ def warm_up(spark: SparkSession, options: BenchOptions, directory: Path, *, seco
     slots = options.slots or parallelism(spark)
     events = int(options.rate * workload_of(options).slide_ms / 1_000)
     began = time.monotonic()
-    with Trials(spark, options, directory, slots) as trials:
+    with Trials(spark, options, directory, slots, phase=options.phase) as trials:
         while time.monotonic() < began + seconds:
             trials.measure(range(options.distinct), min(events, _MOST_EVENTS), _WARMING_PASSES)
