@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
+import pytest
 
 import slackwater as sw
 from slackwater.runtime.keyed_state import (
     SHOWN,
     held_windows,
+    may_change,
     next_end_ms,
     settled_bytes,
     unended,
@@ -42,6 +48,37 @@ def test_the_next_look_is_always_after_the_watermark() -> None:
     for watermark_ms in range(29_000, 33_000, 7):
         assert next_end_ms(SESSIONS, rows, watermark_ms) > watermark_ms
         assert next_end_ms(sw.counted(3), rows, watermark_ms) > watermark_ms
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["ann", "bob", None],
+        [1, 2, None],
+        [True, False, None],
+        [1.5, float("nan"), None],
+        [Decimal("1.5"), Decimal("2.5"), None],
+        [date(2024, 1, 1), date(2024, 1, 2), None],
+        [b"a", b"b", None],
+    ],
+)
+def test_sessions_of_keys_with_new_events_are_looked_at_whatever_the_key(keys: list[Any]) -> None:
+    rows = held((0, 10, False), (0, 10, False), (0, 10, False)).set_column(
+        0, "user", pa.array(keys)
+    )
+    for place in range(3):
+        arrived = rows.select(["user"]).slice(place, 1)
+        look = may_change(SESSIONS, rows, ["user"], arrived, 0, 0)
+        assert look[place]
+        assert look.sum() == (3 if isinstance(keys[0], float) else 1)
+
+
+def test_sessions_that_end_or_are_settled_are_looked_at_without_events() -> None:
+    rows = held((0, 10, False), (0, 10, True), (0, 40, False))
+    look = may_change(SESSIONS, rows, ["user"], None, 31_000_000, 0)
+    assert look.tolist() == [True, False, False]
+    look = may_change(SESSIONS, rows, ["user"], None, 31_000_000, 31_000_000)
+    assert look.tolist() == [True, True, False]
 
 
 def test_sessions_are_listed_one_by_one_and_counted_windows_by_key() -> None:

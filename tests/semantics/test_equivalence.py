@@ -302,7 +302,7 @@ def keyed(draw: st.DrawFn) -> Case:
         windows=windows,
         bound_ms=bound_ms,
         lateness_ms=latest_ms - bound_ms,
-        by=chance.choice(KEYS[:4]),
+        by=chance.choice(KEYS),
         aggregates=case.aggregates
         if isinstance(windows, SessionWindows)
         else tuple(chance.sample(exact, 6)),

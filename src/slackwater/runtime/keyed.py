@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from slackwater.app.windows import CountWindows, KeyedWindows
+from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows
 from slackwater.progress.sessions import Horizon
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.keyed_closing import OWNER, ClosedRows, close_rows
 from slackwater.runtime.keyed_panes import EmittedWindows, RetractedWindows, keyed_pane_rows
-from slackwater.runtime.keyed_state import PREFIX, SHOWN
+from slackwater.runtime.keyed_state import PREFIX, SHOWN, may_change
 from slackwater.runtime.merge import finish
 from slackwater.runtime.panes import ClosingWindow, PaneRows
 from slackwater.runtime.partials import row_partials
@@ -94,13 +94,23 @@ def _gathered(
     rows: pa.Table | None,
     queries: Sequence[KeyedQuery],
 ) -> tuple[pa.Table | None, NDArray[np.int64]]:
-    """Put held and new rows together; return also the place of each among its query's held ones."""
+    """Put new rows, and held ones that they or the watermark may change, together.
+
+    Return also the place of each among its query's held ones, -1 for new ones.
+    """
     parts, places = [], []
     for owner, each in enumerate(queries):
         held = each.query.state.keyed.rows
-        if held is not None:
-            parts.append(held.append_column(OWNER, _filled(held.num_rows, owner)))
-            places.append(np.arange(held.num_rows))
+        if held is None:
+            continue
+        place = np.arange(held.num_rows)
+        if isinstance(windows, SessionWindows):
+            _, after_us, settled_us = each.horizon_us()
+            look = may_change(windows, held, shape.by, rows, after_us, settled_us)
+            place = np.flatnonzero(look)
+            held = held.take(pa.array(place))
+        parts.append(held.append_column(OWNER, pa.array(np.full(len(place), owner))))
+        places.append(place)
     if rows is not None and rows.num_rows:
         numbers = np.array([each.query.number for each in queries])
         order = np.argsort(numbers)
@@ -108,7 +118,7 @@ def _gathered(
         arrived = _as_state(shape, windows, rows)
         parts.append(arrived.append_column(OWNER, pa.array(owner.astype(np.int64))))
         places.append(np.full(rows.num_rows, -1))
-    if not parts:
+    if not any(map(len, places)):
         return None, np.zeros(0, dtype=np.int64)
     names = parts[0].column_names
     return pa.concat_tables([part.select(names) for part in parts]), np.concatenate(places)
@@ -177,7 +187,3 @@ def _by_owner(owner: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
     """List the places of each query's rows, in their order."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, count)))
-
-
-def _filled(size: int, value: int) -> pa.Array:
-    return pa.array(np.full(size, value, dtype=np.int64))

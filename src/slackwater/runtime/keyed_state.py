@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from slackwater.app.windows import CountWindows, KeyedWindows
+from slackwater.app.windows import CountWindows, KeyedWindows, SessionWindows
 from slackwater.runtime.merge import group_numbers
 from slackwater.spark.keyed_rows import FIRST, LAST
 
@@ -35,6 +36,31 @@ def next_end_ms(windows: KeyedWindows, rows: pa.Table | None, watermark_ms: int)
         return latest_ms
     end_ms = int(ahead_us.min()) // 1_000 + windows.gap_ms + 1
     return min(latest_ms, -(-end_ms // patience_ms) * patience_ms)
+
+
+def may_change(
+    windows: SessionWindows,
+    held: pa.Table,
+    by: Sequence[str],
+    arrived: pa.Table | None,
+    after_us: int,
+    settled_us: int,
+) -> NDArray[np.bool_]:
+    """Tell which sessions a step has to look at: of keys with new events, ended, or forgotten.
+
+    It spares sorting the sessions of all keys, of which there may be many more than new events.
+    """
+    end_us = held[LAST].to_numpy() + windows.gap_ms * 1_000
+    found: NDArray[np.bool_] = (end_us < after_us) & ~held[SHOWN].to_numpy()
+    found |= end_us < settled_us
+    if arrived is None or not arrived.num_rows:
+        return found
+    same_key = np.ones(held.num_rows, dtype=np.bool_)
+    for key in by:
+        if not pa.types.is_floating(held[key].type):  # of which NaN would not be found
+            values = pc.unique(arrived[key])
+            same_key &= pc.is_in(held[key], value_set=values).to_numpy()
+    return found | same_key
 
 
 def unended(windows: KeyedWindows, rows: pa.Table | None, by: Sequence[str]) -> int:
