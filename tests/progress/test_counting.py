@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from slackwater.progress.counting import CountedRows, close_counted
@@ -116,6 +116,7 @@ class Follower:
         )
 
 
+@settings(max_examples=500)
 @given(
     times=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40)), max_size=40),
     cuts=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 12)), max_size=12),

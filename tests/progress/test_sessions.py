@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.progress.sessions import Horizon, close_sessions, cut_sessions
@@ -13,7 +13,7 @@ from slackwater.progress.sessions import Horizon, close_sessions, cut_sessions
 GAP = 4
 LONG_AGO = -(2**62)
 Event = tuple[int, int]  # key, time
-EVENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=30)
+EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40)), max_size=30)
 
 
 def sessions_of(events: list[Event]) -> dict[tuple[int, int], tuple[int, int]]:
@@ -90,6 +90,7 @@ def test_events_exactly_a_gap_apart_are_together_as_in_spark() -> None:
     assert cut_sessions(ints([0, 0, 0]), times, times, GAP).tolist() == [0, 0, 1]
 
 
+@settings(max_examples=500)
 @given(
     events=EVENTS,
     cuts=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 12)), max_size=12),
@@ -122,6 +123,15 @@ def test_a_late_event_merges_sessions_and_takes_back_the_second() -> None:
     follower.step([(0, 5)], 14, 14, LONG_AGO)
     assert follower.seen == {(0, 0): (9, 4)}
     assert follower.retractions == 1
+
+
+def test_a_session_that_a_late_event_opened_again_is_shown_when_it_ends_once_more() -> None:
+    follower = Follower()
+    follower.step([(0, 0)], LONG_AGO, 5, LONG_AGO)
+    follower.step([(0, 3)], 5, 6, LONG_AGO)
+    assert follower.seen == {(0, 0): (0, 1)}  # as it was, until it ends after 7
+    follower.step([], 6, 8, LONG_AGO)
+    assert follower.seen == {(0, 0): (3, 2)}
 
 
 def test_a_session_that_never_ends_is_one_row() -> None:

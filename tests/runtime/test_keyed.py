@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slackwater as sw
@@ -24,7 +24,7 @@ from slackwater.spark.sources.base import QUERY
 AGGREGATES = {"n": sw.count(), "total": sw.sum("v")}
 Event = tuple[int, str | None, int, int]  # query, key, time in ms, value: also its offset
 EVENTS = st.lists(
-    st.tuples(st.integers(0, 1), st.sampled_from(["a", "b", None]), st.integers(0, 60)),
+    st.tuples(st.integers(0, 1), st.sampled_from(["a", None]), st.integers(0, 50)),
     max_size=30,
 )
 
@@ -142,6 +142,7 @@ WINDOWS = st.one_of(
 )
 
 
+@settings(max_examples=400)
 @given(
     windows=WINDOWS,
     events=EVENTS,

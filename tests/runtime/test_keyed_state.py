@@ -68,17 +68,20 @@ def test_sessions_of_keys_with_new_events_are_looked_at_whatever_the_key(keys: l
     )
     for place in range(3):
         arrived = rows.select(["user"]).slice(place, 1)
-        look = may_change(SESSIONS, rows, ["user"], arrived, 0, 0)
+        look = may_change(SESSIONS, rows, ["user"], arrived, (0, 0, 0))
         assert look[place]
         assert look.sum() == (3 if isinstance(keys[0], float) else 1)
 
 
 def test_sessions_that_end_or_are_settled_are_looked_at_without_events() -> None:
     rows = held((0, 10, False), (0, 10, True), (0, 40, False))
-    look = may_change(SESSIONS, rows, ["user"], None, 31_000_000, 0)
+    until_us = 31_000_000
+    look = may_change(SESSIONS, rows, ["user"], None, (until_us, until_us, 0))
     assert look.tolist() == [True, False, False]
-    look = may_change(SESSIONS, rows, ["user"], None, 31_000_000, 31_000_000)
+    look = may_change(SESSIONS, rows, ["user"], None, (until_us, until_us, until_us))
     assert look.tolist() == [True, True, False]
+    look = may_change(SESSIONS, rows, ["user"], None, (30_000_000, until_us, 0))
+    assert look.tolist() == [True, True, False]  # late events had opened the second one again
 
 
 def test_sessions_are_listed_one_by_one_and_counted_windows_by_key() -> None:

@@ -302,6 +302,7 @@ def keyed(draw: st.DrawFn) -> Case:
         windows=windows,
         bound_ms=bound_ms,
         lateness_ms=latest_ms - bound_ms,
+        staleness=None,  # refused: they are amended with every late event
         by=chance.choice(KEYS),
         aggregates=case.aggregates
         if isinstance(windows, SessionWindows)

@@ -111,14 +111,15 @@ def close_sessions(
     shown_before = _any(shown, session, count)
     still_shown = _any(shown & keeps_start, session, count)
     ended = end_us < time.after_us
-    emitted = ended & (touched | ~still_shown)
+    ended_before = end_us < time.before_us
+    emitted = ended & (touched | ~still_shown | ~ended_before)
     forgotten = end_us < time.settled_us
     return SessionClosing(
         session=session,
         start_us=start_us,
         last_us=latest_us,
         emitted=emitted,
-        late=(end_us < time.before_us) | shown_before,
+        late=ended_before | shown_before,
         shown=emitted | still_shown,
         forgotten=forgotten,
         retracted=shown & ~keeps_start,

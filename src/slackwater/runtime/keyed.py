@@ -105,8 +105,7 @@ def _gathered(
             continue
         place = np.arange(held.num_rows)
         if isinstance(windows, SessionWindows):
-            _, after_us, settled_us = each.horizon_us()
-            look = may_change(windows, held, shape.by, rows, after_us, settled_us)
+            look = may_change(windows, held, shape.by, rows, each.horizon_us())
             place = np.flatnonzero(look)
             held = held.take(pa.array(place))
         parts.append(held.append_column(OWNER, pa.array(np.full(len(place), owner))))

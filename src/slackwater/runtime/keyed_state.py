@@ -43,16 +43,18 @@ def may_change(
     held: pa.Table,
     by: Sequence[str],
     arrived: pa.Table | None,
-    after_us: int,
-    settled_us: int,
+    horizon_us: tuple[int, int, int],
 ) -> NDArray[np.bool_]:
     """Tell which sessions a step has to look at: of keys with new events, ended, or forgotten.
+
+    `horizon_us` is the watermark before and after the step, and what is settled after it.
 
     It spares sorting the sessions of all keys, of which there may be many more than new events.
     """
     end_us = held[LAST].to_numpy() + windows.gap_ms * 1_000
-    found: NDArray[np.bool_] = (end_us < after_us) & ~held[SHOWN].to_numpy()
-    found |= end_us < settled_us
+    before_us, after_us, settled_us = horizon_us
+    not_shown = ~held[SHOWN].to_numpy() | (end_us >= before_us)  # or not as it is now
+    found: NDArray[np.bool_] = (end_us < settled_us) | ((end_us < after_us) & not_shown)
     if arrived is None or not arrived.num_rows:
         return found
     same_key = np.ones(held.num_rows, dtype=np.bool_)
