@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
-from slackwater.bench.lrb import Lrb, toll, tolls_app, windows
+from slackwater.bench.lrb import SECONDS, Lrb, toll, tolls_app
 from slackwater.bench.stock import batch_end_ms, batches, emitted, start
 from slackwater.bench.ticks import TickStream
 from slackwater.bench.workload import Feed
@@ -41,13 +41,13 @@ def test_a_toll_is_due_in_crowded_slow_segments_without_an_accident(
             "stopped": pa.array([stopped], pa.int64()),
         }
     )
-    assert toll(segments).to_pylist() == [pays]
+    assert toll(segments, SECONDS.cars_per_report).to_pylist() == [pays]
 
 
 @pytest.mark.parametrize("phase", ["spread", "aligned"])
 @pytest.mark.parametrize("query", [0, 1, 17])
 def test_every_last_window_ends_with_one_of_the_first(phase: Any, query: int) -> None:
-    first, last = (it.grid(query) for it in windows(phase))
+    first, last = (it.grid(query) for it in SECONDS.windows(phase))
     end_ms = first.next_end(START_MS)
     assert last.next_end(end_ms - 1) == end_ms
     assert last.slice_start(end_ms - 1) == end_ms - 1_000

@@ -40,7 +40,15 @@ def test_the_rate_is_that_of_all_inputs_together(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_structured_streaming_is_triggered_at_once_or_with_each_result(name: str) -> None:
-    seconds = {"ysb": "3 seconds", "lrb": "3 seconds", "nyt": "1 seconds"}
+    seconds = {
+        "ysb": "3 seconds",
+        "lrb": "3 seconds",
+        "nyt": "1 seconds",
+        "average": "20 seconds",
+        "bigrams": "30 seconds",
+        "stock_market": "30 seconds",
+        "lrb_minute": "60 seconds",
+    }
     assert triggers(BenchOptions(workload=name)) == ("0 seconds", seconds[name])
 
 
@@ -122,8 +130,8 @@ def test_every_window_of_linear_road_that_is_due_fires(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_every_workload_can_be_written_for_structured_streaming(
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "stock_market"])
+def test_every_workload_but_one_can_be_written_for_structured_streaming(
     spark: SparkSession, name: str
 ) -> None:
     workload = workload_of(BenchOptions(workload=name))

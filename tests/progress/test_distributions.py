@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,11 +9,14 @@ import pytest
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import (
     NAMED_DELAYS,
+    BurstDelay,
     ConstantDelay,
     DelayDistribution,
     ExponentialDelay,
     GammaDelay,
+    LateDelay,
     LogNormalDelay,
+    NormalDelay,
     UniformDelay,
     ZipfDelay,
     delay_named,
@@ -21,7 +25,14 @@ from slackwater.progress.tables import AliasTable, zipf_shares
 
 # The middles of a million equal bins: what an ideal sample would hold.
 EVEN = (np.arange(1_000_000) + 0.5) / 1_000_000
-ALL = [*NAMED_DELAYS.values(), ConstantDelay(50), UniformDelay(10, 20), GammaDelay(2, 5)]
+LATE = [
+    NormalDelay(100, 30),
+    NormalDelay(20, 30),  # a quarter of it would be negative
+    BurstDelay((20, 80, 180), 4),
+    LateDelay(0.2, LogNormalDelay(20_000, 1)),
+    LateDelay(1.0, BurstDelay((20, 80), 4)),
+]
+ALL = [*NAMED_DELAYS.values(), ConstantDelay(50), UniformDelay(10, 20), GammaDelay(2, 5), *LATE]
 
 
 @pytest.mark.parametrize("delay", ALL, ids=repr)
@@ -104,4 +115,37 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_impossible_parameters_are_named(make: object, field: str) -> None:
     assert callable(make)
     with pytest.raises(DescriptionError, match=field):
+        make()
+
+
+def test_bursts_come_about_their_moments() -> None:
+    drawn = BurstDelay((20, 80, 180), 4).draw(EVEN)
+    for centre_ms in (20, 80, 180):
+        near = drawn[np.abs(drawn - centre_ms) < 20]
+        assert len(near) / len(drawn) == pytest.approx(1 / 3, abs=3e-3)
+        assert (near.mean(), near.std()) == pytest.approx((centre_ms, 4), rel=0.05)
+
+
+def test_watermarks_wait_for_records_but_not_for_late_ones() -> None:
+    late = LateDelay(0.2, LogNormalDelay(20_000, 1))
+    assert late.waited_for_ms == 0
+    assert (late.draw(EVEN) == 0).mean() == pytest.approx(0.8, abs=1e-6)
+    assert ExponentialDelay(240).waited_for_ms == ExponentialDelay(240).quantile(0.999)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: NormalDelay(-1, 1), "centre_ms=-1"),
+        (lambda: NormalDelay(1, 0), "deviation_ms=0"),
+        (lambda: BurstDelay((), 1), "centres_ms"),
+        (lambda: BurstDelay((5, -5), 1), "centres_ms=-5"),
+        (lambda: LateDelay(0, NormalDelay(1, 1)), "share=0"),
+        (lambda: LateDelay(1.5, NormalDelay(1, 1)), "share=1.5"),
+    ],
+)
+def test_late_delays_that_cannot_be_are_refused(
+    make: Callable[[], DelayDistribution], said: str
+) -> None:
+    with pytest.raises(DescriptionError, match=said):
         make()

@@ -7,10 +7,14 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from slackwater.bench.average import Average
+from slackwater.bench.bigrams import Bigrams
 from slackwater.bench.due import Span, WindowKey
-from slackwater.bench.lrb import Lrb
+from slackwater.bench.late_wishes import delay_of
+from slackwater.bench.lrb import Lrb, LrbMinute
 from slackwater.bench.nyt import Nyt
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.stock_market import StockMarket
 from slackwater.bench.workload import Feed, Workload, due_in
 from slackwater.bench.ysb import Ysb
 from slackwater.progress.arrivals import hash64_one, stream_salt
@@ -27,6 +31,10 @@ def workload_of(options: BenchOptions) -> Workload:
         Ysb.name: Ysb(),
         Lrb.name: Lrb(),
         Nyt.name: Nyt(data=options.data),
+        Average.name: Average(),
+        Bigrams.name: Bigrams(),
+        StockMarket.name: StockMarket(),
+        LrbMinute.name: LrbMinute(),
     }
     return known[options.workload]
 
@@ -61,11 +69,12 @@ def start_after_ms(options: BenchOptions, query: int) -> int:
 def inputs_of(options: BenchOptions, start_ms: int) -> list[QueryInputs]:
     """Generate the inputs of all queries; none starts before a moment."""
     workload = workload_of(options)
+    delay = delay_of(options.delay, workload.stages("aligned")[0].size_ms)
     return [
         workload.sources(
             Feed(
                 rate=options.rate,
-                delay=options.delay,
+                delay=delay,
                 seed=options.seed,
                 query=number,
                 start_ms=start_ms + start_after_ms(options, number),

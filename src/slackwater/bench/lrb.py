@@ -14,7 +14,8 @@ The benchmark's rule is kept: a car pays 2 * (cars - 50)**2 where more than 50 c
 40 mph on average and there is no accident. What is scaled down, to have results within seconds:
 
 - It looks at one minute for cars and five for speeds, this at five seconds, in which every sixth
-  car reports (each does so every 30 s). So each report counts for six cars.
+  car reports (each does so every 30 s). So each report counts for six cars. (`lrb_minute` looks at
+  a minute for all, in which each car reports twice.)
 - It calls a car stopped after four reports from one place; here, one report of speed 0 is enough,
   and two stopped cars in a segment are an accident.
 - An accident closes its own segment to tolls, not the four before it as well.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -35,26 +37,63 @@ from pyspark.sql import functions as F
 
 import slackwater as sw
 from slackwater.app.windows import Windows
+from slackwater.bench.late_wishes import STALENESS, kept_for
 from slackwater.bench.workload import Feed, Phase, Workload, spark_window
+from slackwater.lateness.cleanup import Cover
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sources.generator import Generator
 
-WINDOW_MS: Final = 5_000
-SLIDE_MS: Final = 3_000
-LAST_WINDOW_MS: Final = SLIDE_MS // 3
 SEGMENT: Final = ("expressway", "direction", "segment")
 INPUTS: Final = ("speeds", "cars", "stops")
-CARS_PER_REPORT: Final = 6
+REPORT_MS: Final = 30_000  # how often a car reports
 
 # Every report passes each of these, at next to no cost; yet each makes a plan of its own.
 _VARIATIONS: Final = ("vehicle <> -{v}", "speed <> 1000 + {v}", "position <> -{v}")
 
 
-def tolls_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.App:
+@dataclass(frozen=True)
+class Scale:
+    """Say over how much time tolls are found, and how often."""
+
+    size_ms: int
+    slide_ms: int
+
+    @property
+    def cars_per_report(self) -> float:
+        """Return for how many cars a report counts, as each reports so often in a window."""
+        return REPORT_MS / self.size_ms
+
+    def windows(self, phase: Phase) -> tuple[Windows, Windows]:
+        """Place both windows: "aligned" on full multiples, or "spread" over time, by query.
+
+        Of the last windows only those are described that results can fall into: each ends with one
+        of the first ones, as a result is an event of its window's last millisecond.
+        """
+        spread, last_ms = phase == "spread", self.slide_ms // 3
+        offset_ms = self.size_ms % self.slide_ms - last_ms
+        return (
+            Windows(self.size_ms, self.slide_ms, spread=spread),
+            Windows(last_ms, self.slide_ms, offset_ms=offset_ms, spread=spread),
+        )
+
+
+SECONDS: Final = Scale(5_000, 3_000)
+MINUTE: Final = Scale(60_000, 60_000)
+
+
+def tolls_app(
+    sink: Sink,
+    *,
+    phase: Phase = "spread",
+    variant: int = 0,
+    scale: Scale = SECONDS,
+    lateness: str | Cover = "0 s",
+    staleness: float | None = None,
+) -> sw.App:
     """Find each segment's toll from its speeds, cars and accidents; add them up by direction."""
     app = sw.App("lrb" if variant == 0 else f"lrb-{variant}")
-    first, last = windows(phase)
+    first, last = scale.windows(phase)
     speeds = (
         app.source("speeds")
         .transform(lambda reports: varied(travelling(reports), variant))
@@ -70,7 +109,7 @@ def tolls_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.Ap
     )
     (
         speeds.join(cars, stops, on=SEGMENT, how="left")
-        .derive(toll=toll)
+        .derive(toll=partial(toll, cars_per_report=scale.cars_per_report))
         .window(last, by=["expressway", "direction"])
         .aggregate(
             segments=sw.count(),
@@ -78,7 +117,7 @@ def tolls_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.Ap
             slowest=sw.min("mph"),
             tolls=sw.sum("toll"),
         )
-        .to(sink)
+        .to(sink, lateness=lateness, staleness=staleness)
     )
     return app
 
@@ -93,9 +132,9 @@ def standing(reports: DataFrame) -> DataFrame:
     return reports.where("speed = 0")
 
 
-def toll(segments: pa.Table) -> pa.Array:
+def toll(segments: pa.Table, cars_per_report: float) -> pa.Array:
     """Work out what a car pays in each segment; a side of the join that has no rows is null."""
-    cars = pc.multiply(pc.fill_null(segments["reports"], 0), CARS_PER_REPORT)
+    cars = pc.multiply(pc.fill_null(segments["reports"], 0), cars_per_report)
     accident = pc.greater_equal(pc.fill_null(segments["stopped"], 0), 2)
     crowded = pc.and_(pc.less(segments["mph"], 40), pc.greater(cars, 50))
     beyond = pc.subtract(cars, 50)
@@ -110,29 +149,16 @@ def varied(reports: DataFrame, variant: int) -> DataFrame:
     return reports.where(_VARIATIONS[variant % len(_VARIATIONS)].format(v=variant))
 
 
-def windows(phase: Phase) -> tuple[Windows, Windows]:
-    """Place both windows: "aligned" on full multiples, or "spread" over time, query by query.
-
-    Of the last windows only those are described that results can fall into: each ends with one of
-    the first ones, as a result is an event of its window's last millisecond.
-    """
-    spread = phase == "spread"
-    ends_ms = WINDOW_MS % SLIDE_MS
-    return (
-        Windows(WINDOW_MS, SLIDE_MS, spread=spread),
-        Windows(LAST_WINDOW_MS, SLIDE_MS, offset_ms=ends_ms - LAST_WINDOW_MS, spread=spread),
-    )
-
-
 @dataclass(frozen=True)
 class Lrb(Workload):
     """Join three streams of position reports, each a third of the rate, and find the tolls."""
 
     name: ClassVar[str] = "lrb"
+    scale: ClassVar[Scale] = SECONDS
 
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
         """Return windows of five seconds every three, and those of one over their results."""
-        return windows(phase)
+        return self.scale.windows(phase)
 
     def sources(self, feed: Feed) -> dict[str, Generator]:
         """Generate the reports of the same cars three times, each with delays of its own."""
@@ -176,7 +202,7 @@ class Lrb(Workload):
             F.expr("count_if(leg = 1)").alias("reports"),
             F.expr("count_if(leg = 2)").alias("stopped"),
         )
-        cars_sql = f"reports * {CARS_PER_REPORT}"
+        cars_sql = f"reports * {self.scale.cars_per_report!r}D"
         tolled = segments.where("mph IS NOT NULL").selectExpr(
             "*",
             f"if(mph < 40 AND {cars_sql} > 50 AND stopped < 2, "
@@ -191,6 +217,24 @@ class Lrb(Workload):
             F.sum("reports").alias("reports"),
             F.min("mph").alias("slowest"),
             F.sum("toll").alias("tolls"),
+        )
+
+
+class LrbMinute(Lrb):
+    """Find tolls minute by minute, with reports that may come many minutes late."""
+
+    name: ClassVar[str] = "lrb_minute"
+    scale: ClassVar[Scale] = MINUTE
+
+    def app(self, spark: SparkSession, sink: Sink, *, phase: Phase, variant: int) -> sw.App:
+        """Write the query, with wishes about late reports."""
+        return tolls_app(
+            sink,
+            phase=phase,
+            variant=variant,
+            scale=self.scale,
+            lateness=kept_for(self.scale.size_ms),
+            staleness=STALENESS,
         )
 
 

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
 from slackwater.app.sizes import to_bytes
+from slackwater.bench.late_wishes import DELAYS
 from slackwater.errors import DescriptionError
-from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
 
 STOCK: Final = "stock"
 FLINK: Final = "flink"
 FLINK_DURABLE: Final = "flink_durable"  # with checkpoints
 PEERS: Final = (STOCK, FLINK, FLINK_DURABLE)
-WORKLOADS: Final = ("ysb", "lrb", "nyt")
+WORKLOADS: Final = ("ysb", "lrb", "nyt", "average", "bigrams", "stock_market", "lrb_minute")
 LEAST_WARMUP_S: Final = 10.0
 LEAST_RATE: Final = 10.0  # below, a window might hold no row, and could not be due
 MOST_LOAD: Final = 4.0
@@ -80,7 +80,7 @@ class BenchOptions:
             _require(self.load <= MOST_LOAD, "load", self.load, f"{MOST_LOAD:g} at most")
         _number("seconds", self.seconds, 1.0, "seconds to measure")
         _number("warmup", self.warmup, LEAST_WARMUP_S, "seconds to leave out")
-        _one_of("delay", self.delay, tuple(NAMED_DELAYS))
+        _one_of("delay", self.delay, DELAYS)
         _require(
             1 <= self.distinct <= self.queries,
             "distinct",

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import slackwater as sw
 from slackwater.bench.calibration import Sample
 from slackwater.bench.inputs import workload_of
+from slackwater.bench.late_wishes import delay_of
 from slackwater.bench.options import BenchOptions
 from slackwater.bench.workload import Feed, Phase
 from slackwater.errors import SlackwaterError
@@ -145,7 +146,8 @@ class Trials:
         rate = events * 1_000 / slide_ms
         # All alike and in step, so that they are due at the same moments; at the end of a window.
         start_ms = (int(self._clock.now_ms()) // slide_ms + 1) * slide_ms
-        feed = Feed(rate, self._options.delay, self._options.seed, 0, start_ms)
+        delay = delay_of(self._options.delay, self._workload.stages("aligned")[0].size_ms)
+        feed = Feed(rate, delay, self._options.seed, 0, start_ms)
         seconds = passes * slide_ms / 1_000
         owners: dict[str, int] = {}
         for variant in variants:

@@ -18,6 +18,7 @@ from slackwater.app.stream import App
 from slackwater.app.windows import Windows
 from slackwater.bench.due import Span, due_ends
 from slackwater.progress.arrivals import stream_salt
+from slackwater.progress.distributions import DelayDistribution
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sources.generator import Generator
@@ -30,7 +31,7 @@ class Feed:
     """Describe the events of one query: `rate` a second, over all its inputs together."""
 
     rate: float
-    delay: str
+    delay: str | DelayDistribution
     seed: int
     query: int
     start_ms: int

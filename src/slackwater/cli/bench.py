@@ -17,11 +17,11 @@ from slackwater.bench.charts import latency_chart
 from slackwater.bench.command import Progress as Report
 from slackwater.bench.command import run_bench, run_count
 from slackwater.bench.flink.installation import MISSING, FlinkInstallation
+from slackwater.bench.late_wishes import DELAYS
 from slackwater.bench.options import FLINK, FLINK_DURABLE, PEERS, WORKLOADS, BenchOptions
 from slackwater.bench.table import results_table, summary_table
 from slackwater.cli.consoles import output, print_note, print_table
 from slackwater.errors import DescriptionError
-from slackwater.progress.distributions import NAMED_DELAYS
 from slackwater.scheduling.policies import POLICIES
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(BenchOptions)}
@@ -57,7 +57,7 @@ def bench(
         float, typer.Option(help="Seconds before that, left out of the figures.")
     ] = DEFAULTS["warmup"],
     delay: Annotated[
-        str, typer.Option(help=f"How events are delayed: {', '.join(NAMED_DELAYS)}.")
+        str, typer.Option(help=f"How events are delayed: {', '.join(DELAYS)}.")
     ] = DEFAULTS["delay"],
     seed: Annotated[int, typer.Option(help="Same seed, same events.")] = DEFAULTS["seed"],
     distinct: Annotated[

@@ -15,6 +15,8 @@ from functools import lru_cache
 from slackwater.errors import DescriptionError
 from slackwater.lateness.staleness import LateCurve
 
+_PRUDENT_PART = 0.8  # of the bound is waited for: events come in no better than about as expected
+
 
 @dataclass(frozen=True)
 class PastWindow:
@@ -68,10 +70,14 @@ class Staleness(AmendTrigger):
         ahead = _ahead(window, expected)
         target = self.bound if expected is None else _even_staleness(expected, self.bound)
         balanced = _reaching(ahead, target)
-        if balanced > 1 or ahead.ages_ms[1] > window.age_ms:
+        # It may take as long as from one instant to the next until the window is looked at again.
+        soon = min(3, len(ahead.ages_ms) - 1)
+        if ahead.staleness(0, soon) > self.bound:
+            return window.age_ms
+        if balanced > 1:
             return ahead.ages_ms[balanced]
         # The balanced moment has come. More came than expected, perhaps: is it better to wait?
-        last = _reaching(ahead, self.bound)
+        last = _reaching(ahead, self.bound * _PRUDENT_PART)
         waiting_saves = len(_from(ahead, last).fewest(self.bound)) < len(
             _from(ahead, 1).fewest(self.bound)
         )
@@ -121,12 +127,10 @@ def _ahead(window: PastWindow, expected: LateCurve | None) -> LateCurve:
     events = float(max(window.late, 1))
     if expected is not None:
         events = max(events, expected.events)
-        before = bisect_right(expected.ages_ms, now_ms)
-        now = min(before, len(expected.counts) - 1)
-        ages += expected.ages_ms[before:]
-        counts += [
-            count - expected.counts[now] + window.waiting for count in expected.counts[before:]
-        ]
+        now = bisect_right(expected.ages_ms, now_ms) - 1
+        shown = expected.counts[now] - window.waiting
+        ages += expected.ages_ms[now + 1 :]
+        counts += [count - shown for count in expected.counts[now + 1 :]]
     if ages[-1] < window.bound_ms:
         ages.append(float(window.bound_ms))
         counts.append(counts[-1])

@@ -42,6 +42,11 @@ class DelayDistribution(ABC):
     def sql(self, u: str) -> str:
         """Say `draw` in Spark SQL, over an expression that is a uniform double in [0, 1)."""
 
+    @property
+    def waited_for_ms(self) -> float:
+        """Return how long a source's watermarks wait for records, unless it is said otherwise."""
+        return self.quantile(0.999)
+
 
 @dataclass(frozen=True)
 class ConstantDelay(DelayDistribution):
@@ -209,6 +214,92 @@ class LogNormalDelay(TabulatedDelay):
         deviations = np.array([NormalDist().inv_cdf(share) for share in p.tolist()])
         quantiles: Floats = self.median_ms * np.exp(self.sigma * deviations)
         return quantiles
+
+
+@dataclass(frozen=True)
+class NormalDelay(TabulatedDelay):
+    """Draw delays from a normal distribution; what would be negative is no delay."""
+
+    centre_ms: float
+    deviation_ms: float
+
+    def __post_init__(self) -> None:
+        _require(self.centre_ms >= 0, "centre_ms", self.centre_ms, "zero or more")
+        _require(self.deviation_ms > 0, "deviation_ms", self.deviation_ms, "more than zero")
+
+    @property
+    def mean_ms(self) -> float:
+        normal, from_zero = NormalDist(), self.centre_ms / self.deviation_ms
+        return self.centre_ms * normal.cdf(from_zero) + self.deviation_ms * normal.pdf(from_zero)
+
+    def _quantiles(self, p: Floats) -> Floats:
+        deviations = np.array([NormalDist().inv_cdf(share) for share in p.tolist()])
+        return np.maximum(self.centre_ms + self.deviation_ms * deviations, 0.0)
+
+
+@dataclass(frozen=True)
+class BurstDelay(TabulatedDelay):
+    """Draw delays about several moments, each as often as the others: bursts of late records."""
+
+    centres_ms: tuple[float, ...]
+    deviation_ms: float
+
+    def __post_init__(self) -> None:
+        if not self.centres_ms:
+            raise DescriptionError("centres_ms=() cannot be: give one or more")
+        for centre_ms in self.centres_ms:
+            _require(centre_ms >= 0, "centres_ms", centre_ms, "zero or more")
+        _require(self.deviation_ms > 0, "deviation_ms", self.deviation_ms, "more than zero")
+
+    @property
+    def mean_ms(self) -> float:
+        bursts = [NormalDelay(centre_ms, self.deviation_ms) for centre_ms in self.centres_ms]
+        return sum(burst.mean_ms for burst in bursts) / len(bursts)
+
+    def _quantiles(self, p: Floats) -> Floats:
+        # The distribution function on a fine grid, read the other way round.
+        reach_ms = 8.0 * self.deviation_ms
+        low_ms = max(min(self.centres_ms) - reach_ms, 0.0)
+        x = np.linspace(low_ms, max(self.centres_ms) + reach_ms, 100_001)
+        bursts = [NormalDist(centre_ms, self.deviation_ms) for centre_ms in self.centres_ms]
+        within = np.array([sum(burst.cdf(each) for burst in bursts) for each in x.tolist()])
+        quantiles: Floats = np.interp(p * len(bursts), within, x)
+        return quantiles
+
+
+@dataclass(frozen=True)
+class LateDelay(DelayDistribution):
+    """Delay a share of the records by a distribution of its own, and the others not at all.
+
+    Watermarks do not wait for the late ones.
+    """
+
+    share: float
+    lateness: DelayDistribution
+
+    def __post_init__(self) -> None:
+        _require(0 < self.share <= 1, "share", self.share, "more than zero, at most 1")
+
+    @property
+    def mean_ms(self) -> float:
+        return self.share * self.lateness.mean_ms
+
+    @property
+    def waited_for_ms(self) -> float:
+        return 0.0
+
+    def quantile(self, p: float) -> float:
+        prompt = 1.0 - self.share
+        return 0.0 if _share(p) < prompt else self.lateness.quantile((p - prompt) / self.share)
+
+    def draw(self, u: Floats) -> Floats:
+        late = np.maximum((u - (1.0 - self.share)) * (1.0 / self.share), 0.0)
+        return np.where(u < 1.0 - self.share, 0.0, self.lateness.draw(late))
+
+    def sql(self, u: str) -> str:
+        prompt, times = 1.0 - self.share, 1.0 / self.share
+        drawn = self.lateness.sql(f"(({u} - {prompt!r}D) * {times!r}D)")
+        return f"if({u} < {prompt!r}D, 0.0D, {drawn})"
 
 
 @lru_cache(maxsize=64)

@@ -21,13 +21,13 @@ _BODY_BINS = int(_BODY * _BINS)
 _TAIL_BINS_PER_UNIT = 64 * _BINS
 
 
-def array_sql(values: Sequence[float], element: str = "double") -> str:
-    """Write numbers as a Spark SQL array that is folded to a constant when planned.
+def array_sql(values: Sequence[float | str], element: str = "double") -> str:
+    """Write numbers or plain words as a Spark SQL array, folded to a constant when planned.
 
     >>> array_sql([1.0, 2.5])
     "cast(split('1.0,2.5', ',') AS array<double>)"
     """
-    text = ",".join(repr(value) for value in values)
+    text = ",".join(map(str, values))
     return f"cast(split('{text}', ',') AS array<{element}>)"
 
 

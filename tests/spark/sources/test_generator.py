@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, window
 
 from slackwater.app.watermarks import bounded, punctuated
+from slackwater.bench.late_wishes import DELAYS, delay_of
 from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import UPPER_UNIFORM_SQL, hash64, upper_uniform
 from slackwater.progress.distributions import NAMED_DELAYS, ConstantDelay
@@ -84,9 +85,9 @@ def test_a_sample_takes_the_same_records_however_ranges_are_cut(spark: SparkSess
     assert sampled.columns == reader.expand(cut).columns
 
 
-@pytest.mark.parametrize("name", NAMED_DELAYS)
+@pytest.mark.parametrize("name", DELAYS)
 def test_spark_draws_the_delays_that_the_driver_draws(spark: SparkSession, name: str) -> None:
-    delay, size = NAMED_DELAYS[name], 20_000
+    delay, size = delay_of(name, 20_000), 20_000
     drawn = (
         spark.range(size)
         .selectExpr(f"{UPPER_UNIFORM_SQL.format(h='xxhash64(id)')} AS u")

@@ -131,7 +131,7 @@ def generator(
 
     `gap="gamma"` spaces records irregularly, by Gamma(2). `seconds` or `limit` end the stream.
     Watermarks are sent every `watermark_period`, `watermark_lag` behind (by default the delay
-    that 99.9 % of records stay within), and travel as long as records do.
+    that 99.9 % of records stay within; for `LateDelay`, none), and travel as long as records do.
     """
     if seconds is not None:
         _require(limit is None, "limit", limit, "either seconds or limit")
@@ -155,7 +155,7 @@ def generator(
         limit=limit,
         watermark=watermark,
         watermark_period_ms=to_ms(watermark_period, "watermark_period"),
-        watermark_lag_ms=math.ceil(distribution.quantile(0.999))
+        watermark_lag_ms=math.ceil(distribution.waited_for_ms)
         if watermark_lag is None
         else to_ms(watermark_lag, "watermark_lag", allow_zero=True),
         max_ahead_ms=to_ms(max_ahead, "max_ahead", allow_zero=True),
