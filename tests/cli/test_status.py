@@ -9,6 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.cli.conftest import Invoke
 
+from slackwater.lateness.cleanup import Cover
+from slackwater.lateness.observed import Seen, bin_of
+from slackwater.lateness.state import Amendment, LatenessChange, LatenessWish
+from slackwater.lateness.triggers import EveryEvents
 from slackwater.progress.watermarks import Watermarks
 from slackwater.runtime.keyed_state import SHOWN
 from slackwater.runtime.ledger import Ledger
@@ -49,6 +53,49 @@ def test_status_shows_the_sessions_that_are_held(invoke: Invoke, tmp_path: Path)
     held = {"start_ms": 0, "end_ms": 35_000, "panes": 0, "state_rows": 1}
     assert visits["open_windows"] == [held]
     assert "sessions 30 s" in invoke("status", tmp_path).stdout
+    ledger.close()
+
+
+def test_status_says_why_windows_are_kept(invoke: Invoke, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, durable=False)
+    windows = {"size_ms": 10_000, "slide_ms": 10_000, "offset_ms": 0, "spread": False}
+    query = ledger.introduce("q", {"windows": windows})
+    ledger.remember_wish(query.number, LatenessWish(Cover(0.99, 0.95, 60_000), EveryEvents(9)))
+    rows = pa.table({"n__n": [1]})
+    late = LatenessChange(
+        Seen(90, {bin_of(4_000): 10}, 8),
+        since_ms=0,
+        bounds=((20_000, 5_000),),
+        amendments={10_000: Amendment(20_000, 7, 7)},
+    )
+    step, _ = ledger.plan({query.number: []})
+    added = {10_000: rows, 20_000: rows, 30_000: rows}
+    change = QueryChange(
+        query.number,
+        {},
+        Watermarks({}, 34_000),
+        {10_000: 1, 20_000: 1},
+        None,
+        (),
+        added,
+        {},
+        Counters(),
+        lateness=late,
+    )
+    ledger.commit(step, [change], [])
+    report = json.loads(invoke("status", tmp_path, "--json").stdout)
+    kept = by_name(report)["q"]["kept_windows"]
+    assert [each["start_ms"] for each in kept] == [10_000, 20_000]
+    first, second = kept
+    assert first["kept_until_ms"] == 80_000
+    assert first["why"] == "late events, 60 s (to cover 99 % of events with 95 %, to begin with)"
+    assert (first["late_events"], first["waiting"]) == (7, 7)
+    assert first["next_execution_ms"] <= 80_000
+    assert second["kept_until_ms"] == 35_000
+    assert "learned" in second["why"]
+    text = invoke("status", tmp_path).stdout
+    assert "kept windows of" in text
+    assert "10.00 % of events were late" in text
     ledger.close()
 
 

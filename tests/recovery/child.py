@@ -99,14 +99,14 @@ def clicks(directory: Path) -> tuple[sw.App, tuple[Output, ...]]:
 
 def deploy(runtime: sw.Runtime, directory: Path) -> None:
     """Deploy fused, sliding, `apply`, chained, keyed and file queries."""
-    exact = sw.App("exact")  # everything is accepted, in the end
+    exact = sw.App("exact")  # everything is accepted, in the end, and shown when due
     views = exact.source("events").transform(lambda df: df.where("event_type = 'view'"))
     views.window(sw.tumbling("3 seconds", offset="spread"), by="ad_type").aggregate(
         n=sw.count(), users=sw.sum("user_id"), top=sw.max("ad_id")
-    ).to(sw.parquet(directory / "exact"), lateness="1 hour")
-    strict = sw.App("strict")  # what is late is a dead letter
+    ).to(sw.parquet(directory / "exact"), lateness="5 seconds", staleness=0.02)
+    strict = sw.App("strict")  # what is later than most is a dead letter
     strict.source("events").window(sw.sliding("1200 ms", "500 ms")).aggregate(n=sw.count()).to(
-        sw.parquet(directory / "strict")
+        sw.parquet(directory / "strict"), lateness=sw.cover(0.97, start="3 seconds")
     )
     users = sw.App("users")
     (

@@ -126,11 +126,6 @@ def table_of(frame: DataFrame, *keys: str) -> dict[Any, Any]:
     return {tuple(row[key] for key in keys): tuple(row) for row in frame.collect()}
 
 
-def panes_of(path: Path, query: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_panes(path).to_pylist()
-    return [row for row in rows if row["query"] == query]
-
-
 def check_identities(directory: Path) -> None:
     """No group of a pane twice, and panes numbered without a gap."""
     sinks = {"exact": ["ad_type"], "strict": [], "users": ["user"], "rates": ["ad_type"]}
@@ -188,7 +183,7 @@ def check_strict(spark: SparkSession, directory: Path) -> None:
     assert min(used.values()) >= 0
     found = {
         milliseconds(row["window_start"]): row["n"]
-        for row in panes_of(directory / "strict", "strict")
+        for row in last_panes(read_panes(directory / "strict")).to_pylist()
     }
     expected: Counter[int] = Counter()
     for time_ms, count in used.items():

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import slackwater as sw
-from slackwater.lateness.state import LatenessWish
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.state import QueryState, StageState
 
@@ -18,7 +17,7 @@ def chained(*starts_ms: int) -> DeployedQuery:
     template: Any = SimpleNamespace(pipeline=SimpleNamespace(shapes=shapes))
     state = QueryState(0, "q", {})
     state.stages = (StageState(sources=dict.fromkeys(starts_ms)),)
-    return DeployedQuery(0, state, cast("Any", template), (), first.grid(0), LatenessWish())
+    return DeployedQuery(0, state, cast("Any", template), (), first.grid(0))
 
 
 def test_without_results_the_first_stage_tells() -> None:

@@ -9,6 +9,10 @@ import pyarrow as pa
 import pytest
 
 from slackwater.errors import JournalLockedError
+from slackwater.lateness.cleanup import Cover
+from slackwater.lateness.observed import Seen
+from slackwater.lateness.state import Amendment, LatenessChange, LatenessWish
+from slackwater.lateness.triggers import Staleness
 from slackwater.progress.watermarks import Watermarks
 from slackwater.runtime import ledger as ledger_module
 from slackwater.runtime.ledger import DeadLetterDuty, Ledger
@@ -78,6 +82,9 @@ def seen(state: QueryState) -> object:
         state.counters,
         state.quarantined,
         state.source_states,
+        state.lateness,
+        state.wish,
+        state.pending_amends,
     )
 
 
@@ -102,6 +109,69 @@ def test_everything_committed_is_there_after_a_restart(tmp_path: Path, snapshot:
     assert after == before
     assert again.content.queries["two"].pending == planned(0)
     again.close()
+
+
+LATE = LatenessChange(
+    seen=Seen(7, {12: 3, 900: 1}, 5),
+    since_ms=40,
+    bounds=((100, 5_000), (900, 300)),
+    amendments={0: Amendment(1_000, 4, 4), 1_000: Amendment(2_100, 0, 9)},
+)
+WISH = LatenessWish(Cover(0.99, 0.9, 60_000), Staleness(0.05))
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_is_known_of_late_events_is_there_after_a_restart(
+    tmp_path: Path, snapshot: bool
+) -> None:
+    ledger = Ledger(tmp_path)
+    one = ledger.introduce("one", {"windows": 3})
+    ledger.remember_wish(one.number, WISH)
+    run_step(ledger, one.number, 0, lateness=LATE)
+    run_step(ledger, one.number, 1, lateness=LatenessChange(Seen(1, {12: 1}, 4), settled=(1_000,)))
+    run_step(ledger, one.number, 9, windows_gone_until_ms=5_000)
+    assert one.panes == {0: 1, 9_000: 1}  # a last pane of the window at 0 is still to come
+    assert one.lateness.observed.late == {12: 4, 900: 1}  # nine windows: a generation is full
+    ledger.plan({one.number: planned(90)}, amending={one.number})
+    if snapshot:
+        ledger.begin_snapshot({})()
+    before = seen(one)
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert seen(again.content.queries["one"]) == before
+    assert again.content.queries["one"].pending_amends
+    again.close()
+
+
+def test_a_pending_plan_is_done_by_the_wish_that_it_was_planned_with(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    one = ledger.introduce("one", {"windows": 3})
+    ledger.remember_wish(one.number, WISH)
+    number, _ = ledger.plan({one.number: planned(0)})
+    ledger.remember_wish(one.number, LatenessWish(5_000))  # redeployed after a crash
+    assert one.wish == WISH
+    ledger.commit(number, [change(one.number, 0)], [])
+    assert one.wish == LatenessWish(5_000)
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.content.queries["one"].wish == LatenessWish(5_000)
+    again.close()
+
+
+def test_slices_that_were_over_early_are_part_of_a_duty(tmp_path: Path) -> None:
+    for snapshot in (False, True):
+        directory = tmp_path / str(snapshot)
+        ledger = Ledger(directory)
+        one = ledger.introduce("one", {"windows": 3})
+        number, _ = ledger.plan({one.number: planned(0)})
+        duty = DeadLetterDuty(number, one.number, planned(0), False, None, (3_000, 9_000))
+        ledger.commit(number, [change(one.number, 0)], [duty])
+        if snapshot:
+            ledger.begin_snapshot({})()
+        ledger.close()
+        again = Ledger(directory)
+        assert again.open_duties() == [duty]
+        again.close()
 
 
 @pytest.mark.parametrize("snapshot", [False, True])

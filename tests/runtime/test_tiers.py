@@ -46,13 +46,13 @@ class Rig:
         self.lane = IoLane()
         known = self.ledger.content.queries.get("q")
         self.state = known or self.ledger.introduce("q", {})
+        self.state.wish = LatenessWish(100_000)
         self.query = DeployedQuery(
             row=0,
             state=self.state,
             template=cast(Any, TEMPLATE),
             readers=(),
             grid=WindowGrid(SIZE_MS, SIZE_MS),
-            wish=LatenessWish(100_000),
         )
         transfers = Transfers(self.ledger, self.blocks, self.staged, self.lane)
         self.tiers = Tiers(transfers, self.staged, self.lane, policy, budget, lambda: [self.query])

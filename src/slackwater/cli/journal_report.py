@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from slackwater.app.windows import KeyedWindows
+from slackwater.cli.kept_windows import KeptWindow, kept_windows, lateness_text
 from slackwater.errors import JournalError
 from slackwater.progress.grid import WindowGrid
 from slackwater.runtime.fingerprint import windows_of
@@ -66,6 +67,8 @@ class QueryStatus:
     pending: tuple[PendingRange, ...]
     counters: Counters
     quarantined: str | None
+    lateness: str | None = None  # what was wished of late events, and learned
+    kept_windows: tuple[KeptWindow, ...] = ()  # that have ended
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,8 @@ def _query_status(state: QueryState) -> QueryStatus:
         ),
         counters=state.counters,
         quarantined=state.quarantined,
+        lateness=lateness_text(state),
+        kept_windows=() if isinstance(windows, KeyedWindows) else tuple(kept_windows(state, grid)),
     )
 
 

@@ -27,7 +27,7 @@ def status(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show queries, offsets, watermarks and open windows of a journal, in use or not."""
+    """Show queries, offsets, watermarks and windows (why is each kept?) of a journal."""
     report = read_journal(journal)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
@@ -38,6 +38,7 @@ def status(
             output.print()
             print_table(table)
         _print_windows(report.queries)
+        _print_kept(report.queries)
         _print_trouble(report)
 
 
@@ -107,6 +108,31 @@ def _print_windows(queries: Sequence[QueryStatus]) -> None:
     print_table(table)
     if len(windows) > MOST_WINDOWS:
         output.print(f"[dim]... and {len(windows) - MOST_WINDOWS:,} more (--json)[/dim]")
+
+
+def _print_kept(queries: Sequence[QueryStatus]) -> None:
+    """Say why windows that have ended are kept."""
+    kept = [(query.name, window) for query in queries for window in query.kept_windows]
+    if kept:
+        table = _table(("kept windows of", "until", "for"), ("late", "waiting", "next pane at"))
+        for name, window in kept[:MOST_WINDOWS]:
+            table.add_row(
+                f"{escape(name)} to {_moment_text(window.end_ms)}",
+                _moment_text(window.kept_until_ms),
+                window.why,
+                f"{window.late_events:,}",
+                f"{window.waiting:,}",
+                "late event"
+                if window.next_execution_ms is None
+                else _moment_text(window.next_execution_ms),
+            )
+        output.print()
+        print_table(table)
+    lines = [(query.name, query.lateness) for query in queries if query.lateness is not None]
+    if lines:
+        output.print()
+    for name, text in lines:
+        output.print(f"late events of {escape(name)}: {escape(text)}", soft_wrap=True)
 
 
 def _print_trouble(report: JournalReport) -> None:

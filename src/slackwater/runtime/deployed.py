@@ -17,6 +17,7 @@ from slackwater.runtime.state import QueryState
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
 
+_NO_WISH = LatenessWish()
 _LOOK_AGAIN_MS = 100  # how soon a window that is about to be due is looked at once more
 
 
@@ -29,7 +30,6 @@ class DeployedQuery:
     template: Template
     readers: tuple[SourceReader, ...]
     grid: WindowGrid
-    wish: LatenessWish
     sweeps: SweepWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,6 +40,11 @@ class DeployedQuery:
     def number(self) -> int:
         """Return the query's number."""
         return self.state.number
+
+    @property
+    def wish(self) -> LatenessWish:
+        """Return what is wished of late events."""
+        return self.state.wish or _NO_WISH
 
     @property
     def bounds(self) -> WindowBounds:

@@ -31,6 +31,7 @@ from slackwater.runtime.state import Counters, KeyedChange, QueryChange, SliceSt
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
+from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.base import RETRACTED
 from slackwater.spark.steps import StepRunner
 
@@ -64,6 +65,7 @@ class StepExecutor:
         blocks: BlockStore,
         placer: Placer,
         emitter: PaneEmitter,
+        pools: StepPools,
         clock: Clock,
         *,
         files_dead_letters: bool,
@@ -74,11 +76,18 @@ class StepExecutor:
         self._blocks = blocks
         self._placer = placer
         self._emitter = emitter
+        self._pools = pools
         self._clock = clock
         self._files_dead_letters = files_dead_letters
 
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
         """Run a step and commit it; anything raised before the commit leaves no trace."""
+        if step.serves_due or not step.amending:
+            return self._execute(step, slot)
+        with self._pools.late():
+            return self._execute(step, slot)
+
+    def _execute(self, step: PlannedStep, slot: int) -> StepReport:
         started_ms = self._clock.now_ms()
         watch = Watch()
         self._ledger.sync(step.position)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
+from slackwater.lateness.cleanup import Cover
 from slackwater.lateness.observed import ObservedLateness, Seen
-from slackwater.lateness.state import Amendment, LatenessChange, LatenessState
+from slackwater.lateness.state import Amendment, LatenessChange, LatenessState, LatenessWish
+from slackwater.lateness.triggers import AmendTrigger, EveryEvents, EveryInterval, Staleness
 
 Json = dict[str, Any]
+_TRIGGERS: Mapping[str, Callable[..., AmendTrigger]] = {
+    kind.__name__: kind for kind in (Staleness, EveryInterval, EveryEvents)
+}
 
 
 def lateness_change_to_json(change: LatenessChange) -> Json:
@@ -57,6 +63,25 @@ def lateness_from_json(cells: Json) -> LatenessState:
         bounds=_pairs(cells["bounds"]),
         amendments=_amendments_from_json(cells["amend"]),
     )
+
+
+def wish_to_json(wish: LatenessWish) -> Json:
+    """Write a wish, so that a journal tells why its windows are kept."""
+    trigger = wish.trigger
+    return {
+        "bound": astuple(wish.bound) if isinstance(wish.bound, Cover) else wish.bound,
+        "cover": isinstance(wish.bound, Cover),
+        "trigger": None if trigger is None else [type(trigger).__name__, *vars(trigger).values()],
+    }
+
+
+def wish_from_json(cells: Json) -> LatenessWish:
+    """Read a wish."""
+    trigger = None
+    if cells["trigger"] is not None:
+        name, *settings = cells["trigger"]
+        trigger = _TRIGGERS[name](*settings)
+    return LatenessWish(Cover(*cells["bound"]) if cells["cover"] else cells["bound"], trigger)
 
 
 def _seen_to_json(seen: Seen) -> list[Any]:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.errors import JournalError
+from slackwater.lateness.state import LatenessWish
 from slackwater.runtime.journal import Journal, Record, Recovered
+from slackwater.runtime.lateness_records import wish_from_json, wish_to_json
 from slackwater.runtime.records import (
     change_from_json,
     change_rows,
@@ -116,6 +118,20 @@ class Ledger:
             self._numbers[number].source_states = states
             self._journal.append({"kind": "sources", "q": number, "states": states})
 
+    def remember_wish(self, number: int, wish: LatenessWish) -> None:
+        """Write down what is wished of a query's late events; durable with its next plan.
+
+        A plan that a crash left pending is done by the wish that it was planned with: some of its
+        panes may have been written already.
+        """
+        with self._lock:
+            state = self._numbers[number]
+            if state.wish is not None and state.pending is not None:
+                state.next_wish = wish
+            elif state.wish != wish:
+                state.wish = wish
+                self._journal.append(_wish_record(state))
+
     def reset(self, name: str) -> list[Block]:
         """Forget a query altogether (redeployed, it starts anew); return the files to remove."""
         with self._lock:
@@ -160,7 +176,11 @@ class Ledger:
         with self._lock:
             position = self._journal.append(header, payload)
             for change in changes:
-                obsolete += self._numbers[change.query].apply(change)
+                state = self._numbers[change.query]
+                renewed = state.next_wish is not None
+                obsolete += state.apply(change)
+                if renewed:
+                    position = self._journal.append(_wish_record(state))
             for duty in duties:
                 self.content.duties[duty.step, duty.query] = duty
         return position, obsolete
@@ -268,6 +288,11 @@ class Ledger:
         self._journal.close()
 
 
+def _wish_record(state: QueryState) -> dict[str, Any]:
+    wish = state.wish or LatenessWish()
+    return {"kind": "wish", "q": state.number, "wish": wish_to_json(wish)}
+
+
 def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
     return {
         "kind": "snapshot",
@@ -317,6 +342,8 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
             _forget_query(content, state.number)
         case "sources":
             index[header["q"]].source_states = header["states"]
+        case "wish":
+            index[header["q"]].wish = wish_from_json(header["wish"])
         case "plan":
             content.next_step = max(content.next_step, header["step"] + 1)
             for query, ranges in plans_of(header).items():

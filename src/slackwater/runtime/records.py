@@ -15,6 +15,8 @@ from slackwater.runtime.lateness_records import (
     lateness_change_to_json,
     lateness_from_json,
     lateness_to_json,
+    wish_from_json,
+    wish_to_json,
 )
 from slackwater.runtime.state import (
     Block,
@@ -191,6 +193,7 @@ def query_to_json(state: QueryState) -> Json:
         "pending": None if state.pending is None else [range_to_json(r) for r in state.pending],
         "amends": state.pending_amends,
         "late": lateness_to_json(state.lateness),
+        "wish": None if state.wish is None else wish_to_json(state.wish),
         "n": _counters_to_json(state.counters),
         "quarantined": state.quarantined,
         "sources": state.source_states,
@@ -230,6 +233,8 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
         state.pending_amends = cells.get("amends", False)
     if "late" in cells:
         state.lateness = lateness_from_json(cells["late"])
+    if cells.get("wish") is not None:
+        state.wish = wish_from_json(cells["wish"])
     for start, table in rows.get(0, {}).items():
         state.slices[start] = SliceState().plus(chunk=table)
     for start, blocks in _blocks_from_json(cells["blocks"]).items():

@@ -46,6 +46,7 @@ from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
 from slackwater.spark.latebound import parallelism, stored_bytes
 from slackwater.spark.pipeline import CheckedPipeline
+from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
 from slackwater.spark.sources.base import SourceDescription, SourceReader
@@ -139,6 +140,7 @@ class Runtime:
             self._blocks,
             placer,
             PaneEmitter(spark, self._staged, self._sinks, limits),
+            StepPools(spark),
             self._clock,
             files_dead_letters=dead_letters == "file",
         )
@@ -340,12 +342,12 @@ class Runtime:
             template=self._template(output, opened.pipeline, readers, state.number),
             readers=tuple(readers),
             grid=output.windows.grid(state.number),
-            wish=output.lateness,
         )
         for index, reader in enumerate(readers):
             saved = state.source_states[index] if index < len(state.source_states) else None
             ranges = [piece for i, piece in since if i == index]
             reader.restore(query.positions(index), saved, ranges)
+        self._ledger.remember_wish(state.number, output.lateness)
         if known is None:
             self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
         self._fleet.add(query, self._clock.now_ms())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from slackwater.lateness.state import LatenessChange, LatenessState
+from slackwater.lateness.state import LatenessChange, LatenessState, LatenessWish
 from slackwater.progress.watermarks import PartitionId, Watermarks
 from slackwater.spark.sources.base import Range
 
@@ -201,6 +201,8 @@ class QueryState:
     stages: tuple[StageState, ...] = ()  # of a chain of windows, from the second on
     keyed: KeyedState = field(default_factory=KeyedState)
     lateness: LatenessState = field(default_factory=LatenessState)
+    wish: LatenessWish | None = None  # of late events
+    next_wish: LatenessWish | None = None  # once the pending plan is done, as it was planned
 
     @property
     def watermark_ms(self) -> int | None:
@@ -245,6 +247,7 @@ class QueryState:
             self.keyed = self.keyed.after(change.keyed)
         self.counters = self.counters.plus(change.counted)
         self.pending, self.pending_amends = None, False
+        self.wish, self.next_wish = self.next_wish or self.wish, None
         return tuple(block for state in gone for block in state.blocks)
 
     def move(self, move: Move) -> tuple[Block, ...]:

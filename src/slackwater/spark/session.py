@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from slackwater.errors import DescriptionError
+from slackwater.spark.pools import FILE, MODE, POOL_FILE
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -44,11 +45,18 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("slackwater")
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    for key, value in {**SETTINGS, **given, **_quiet_logging(given)}.items():
+    settled = {**SETTINGS, **_pools(given), **given, **_quiet_logging(given)}
+    for key, value in settled.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _pools(settings: Mapping[str, str]) -> dict[str, str]:
+    """Say what late re-executions get of the cores, where Spark shares them fairly."""
+    fair = settings.get(MODE, "").upper() == "FAIR"
+    return {FILE: POOL_FILE.as_uri()} if fair else {}
 
 
 def _quiet_logging(settings: Mapping[str, str]) -> dict[str, str]:
