@@ -30,7 +30,7 @@ def stepped(
     state = state or LatenessState()
     bounds = WindowBounds(wish.first_ms, state.bounds)
     past = PastWindows(wish, grid, bounds, state, after_ms)
-    return LateStep.of(past, rows, before_ms=before_ms, gone_until_ms=None)
+    return LateStep.of(past, rows, before_ms)
 
 
 def test_events_are_late_by_how_far_the_watermark_had_passed_their_window() -> None:

@@ -37,12 +37,11 @@ def kept_windows(state: QueryState, grid: WindowGrid) -> Iterator[KeptWindow]:
     if wish is None or watermark_ms is None:
         return
     bounds = WindowBounds(wish.first_ms, state.lateness.bounds)
-    past = PastWindows(wish, grid, bounds, state.lateness, watermark_ms)
+    past = PastWindows(wish, grid, bounds, state.lateness, watermark_ms, state.gone_until_ms)
     for start_ms in sorted({w for slice_ms in state.slices for w in grid.windows_of(slice_ms)}):
         end_ms = start_ms + grid.size_ms
         seen = state.lateness.amendments.get(start_ms, Amendment(end_ms, 0, 0))
-        gone = state.gone_until_ms is not None and start_ms <= state.gone_until_ms
-        over = gone or bounds.over(end_ms, watermark_ms)
+        over = past.over(start_ms)
         if end_ms > watermark_ms or (over and not seen.waiting):
             continue  # it is open, or its state is kept for a later window
         yield KeptWindow(

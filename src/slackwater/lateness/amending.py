@@ -28,6 +28,14 @@ class PastWindows:
     bounds: WindowBounds
     state: LatenessState
     watermark_ms: int
+    gone_until_ms: int | None = None  # windows that start here or earlier are over, whatever else
+
+    def over(self, window_ms: int, watermark_ms: int | None = None) -> bool:
+        """Tell whether a window takes no more events, now or when the watermark stood elsewhere."""
+        if self.gone_until_ms is not None and window_ms <= self.gone_until_ms:
+            return True
+        at_ms = self.watermark_ms if watermark_ms is None else watermark_ms
+        return self.bounds.over(window_ms + self.grid.size_ms, at_ms)
 
     def due(self, amendments: Mapping[int, Amendment]) -> frozenset[int]:
         """Name the windows that are to be executed once more."""
@@ -49,7 +57,7 @@ class PastWindows:
             return None
         end_ms = window_ms + self.grid.size_ms
         amendment = self.state.amendments.get(window_ms, Amendment(end_ms, 0, 0))
-        if self.bounds.over(end_ms, self.watermark_ms):
+        if self.over(window_ms):
             return self.watermark_ms if amendment.waiting else None
         past = self._past(window_ms, amendment)
         age_ms = self.wish.trigger.due_age_ms(past, self._expected(past))
@@ -89,9 +97,7 @@ class LateStep:
         cls,
         past: PastWindows,
         rows: Mapping[int, int],
-        *,
         before_ms: int | None,
-        gone_until_ms: int | None,
     ) -> LateStep:
         """Sort the rows that a step brought, by slice, into those in time and late ones."""
         grid, by_window = past.grid, dict[int, int]()
@@ -104,8 +110,7 @@ class LateStep:
                     continue
                 number = bin_of(before_ms - end_ms)
                 late[number] = late.get(number, 0) + count
-                gone = gone_until_ms is not None and window_ms <= gone_until_ms
-                if not gone and not past.bounds.over(end_ms, before_ms):
+                if not past.over(window_ms, before_ms):
                     by_window[window_ms] = by_window.get(window_ms, 0) + count
         amendments = dict(past.state.amendments)
         for window_ms, count in by_window.items():
@@ -131,8 +136,7 @@ class LateStep:
         seen = replace(self.seen, windows=first)
         amendments, settled = {}, []
         for window_ms, amendment in self.amendments.items() if past.wish.trigger else ():
-            over = past.bounds.over(window_ms + past.grid.size_ms, after_ms)
-            if over and window_ms not in closing.waiting:
+            if past.over(window_ms) and window_ms not in closing.waiting:
                 settled.append(window_ms)
             elif window_ms in fired:
                 amendments[window_ms] = replace(amendment, executed_ms=after_ms, waiting=0)

@@ -56,7 +56,8 @@ class DeployedQuery:
         state = self.state.lateness
         if not self.wish.learns and not state.bounds:
             return None
-        return PastWindows(self.wish, self.grid, self.bounds, state, watermark_ms)
+        gone_until_ms = self.state.gone_until_ms
+        return PastWindows(self.wish, self.grid, self.bounds, state, watermark_ms, gone_until_ms)
 
     def over_early(self, slices: Collection[int]) -> tuple[int, ...]:
         """Name the slices, of some whose windows are all over, that have windows before them."""

@@ -251,12 +251,7 @@ class StepExecutor:
         if after_ms is None or (past := query.past_windows(after_ms)) is None:
             return None
         rows = {start: _row_count(step.template, table) for start, table in arrived.items()}
-        return LateStep.of(
-            past,
-            rows,
-            before_ms=query.state.watermark_ms,
-            gone_until_ms=query.state.gone_until_ms,
-        )
+        return LateStep.of(past, rows, query.state.watermark_ms)
 
     def _keep(self, query: DeployedQuery, arrived: dict[int, pa.Table], closing: Closing) -> Placed:
         """Place the new rows that some window may still need."""
