@@ -52,6 +52,7 @@ def test_secrets_are_not_in_what_a_sink_shows() -> None:
 
 def test_without_a_broker_panes_wait(make_panes: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_calls, "CALL_S", 0.2)
+    monkeypatch.setattr(client_calls, "PAUSE_S", 0.0)
     for mode in ("transactional", "upsert"):
         sink = kafka_sink("127.0.0.1:1", "t", mode=mode, key="campaign")
         writer = sink.open()
@@ -158,6 +159,7 @@ class TestOnABroker:
 
         with monkeypatch.context() as patch:
             patch.setattr(TransactionSession, "commit", lose_answer)
+            patch.setattr(client_calls, "PAUSE_S", 0.0)
             with pytest.raises(SinkUnavailableError):
                 writer.write(panes, 0)
         writer.write(panes, 0)
@@ -165,11 +167,12 @@ class TestOnABroker:
         writer.close()
 
     def test_a_writer_that_was_succeeded_is_shut_out_for_good(
-        self, kafka_broker: KafkaBroker, make_panes: Make
+        self, kafka_broker: KafkaBroker, make_panes: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sink = fresh(kafka_broker)
         zombie = sink.open()
         zombie.write(make_panes("ads", 0), 0)
+        monkeypatch.setattr(client_calls, "PAUSE_S", 0.0)
         successor = sink.open()
         with pytest.raises(SinkError):
             zombie.write(make_panes("ads", 1), 0)

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 CALL_S = 10.0  # how long a broker may take to answer before it counts as away
+PAUSE_S = 5.0  # how long one that is away is left alone
 
 
 def timed_out() -> KafkaException:

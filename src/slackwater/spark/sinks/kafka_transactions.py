@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import DataFrame
 
 from slackwater.errors import SinkError, SinkUnavailableError
+from slackwater.spark.kafka.absence import Absence
 from slackwater.spark.kafka.failures import sink_error, unreachable, unsure
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.sinks.arrow_batches import arrow_batches
@@ -58,6 +59,7 @@ class TransactionalWriter(SinkWriter):
         self._producing = threading.Lock()
         self._queueing = threading.Lock()
         self._waiting: list[_Turn] = []
+        self._absence = Absence()
 
     def connect(self) -> None:
         """Open the session now, if the broker answers, so that the first pane need not wait."""
@@ -69,6 +71,7 @@ class TransactionalWriter(SinkWriter):
 
     def write(self, panes: pa.Table, lane: int) -> None:
         """Write the panes that are not there yet, in one transaction."""
+        self._absence.admit()
         turn = _Turn(panes)
         with self._queueing:
             self._waiting.append(turn)
@@ -83,6 +86,7 @@ class TransactionalWriter(SinkWriter):
     def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
         """Write one large pane in a transaction of its own, a batch of rows at a time."""
         key = (pane.query, pane.window_start_us, pane.pane)
+        self._absence.admit()
         with self._producing:
             session = self._connected()
             if session.written.has(key):
@@ -105,7 +109,9 @@ class TransactionalWriter(SinkWriter):
         """Commit several calls at once; where that fails for what one holds, each by itself."""
         try:
             self._commit([turn.panes for turn in turns])
+            self._absence.ends()
         except SinkUnavailableError as failure:
+            self._absence.begins(failure)
             for turn in turns:
                 turn.error = failure
         except BaseException as failure:

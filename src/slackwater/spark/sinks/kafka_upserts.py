@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from slackwater.errors import SinkError, SinkUnavailableError
 from slackwater.spark.kafka import client_calls
+from slackwater.spark.kafka.absence import Absence
 from slackwater.spark.kafka.client_calls import produce, timed_out
 from slackwater.spark.kafka.failures import sink_error
 from slackwater.spark.kafka.reading_back import committed_records
@@ -50,6 +52,7 @@ class UpsertWriter(SinkWriter):
         self._closed = False
         self._failure: KafkaError | None = None
         self._lock = threading.Lock()
+        self._absence = Absence()
 
     def connect(self) -> None:
         """See now, if the broker answers, whether the topic can be written."""
@@ -61,7 +64,8 @@ class UpsertWriter(SinkWriter):
 
     def write(self, panes: pa.Table, lane: int) -> None:
         """Send the panes that this process has not sent yet."""
-        with self._lock:
+        self._absence.admit()
+        with self._lock, self._watched():
             fresh, keys = self._recent.leave_out(panes)
             if keys:
                 records = list(pane_records(fresh, self._key, self._place, tombstones=True))
@@ -74,7 +78,8 @@ class UpsertWriter(SinkWriter):
     def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
         """Send one large pane, a batch of rows at a time."""
         rows = 0
-        with self._lock:
+        self._absence.admit()
+        with self._lock, self._watched():
             require_unique_frame(frame, self._key, self._place)
             for batch in arrow_batches(frame):
                 rows += batch.num_rows
@@ -87,6 +92,16 @@ class UpsertWriter(SinkWriter):
         with self._lock:
             self._closed = True
             self._discard()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Take note of whether the broker answers."""
+        try:
+            yield
+        except SinkUnavailableError as failure:
+            self._absence.begins(failure)
+            raise
+        self._absence.ends()
 
     def _tombstones(self, query: str, start: str) -> list[PaneRecord]:
         """Find what there is of a window that has been taken back whole, in the topic itself."""
