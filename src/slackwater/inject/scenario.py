@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,7 +105,7 @@ def scenario_of(content: Mapping[str, Any], place: str) -> Scenario:
         _typed(table, dict, there, "a table")
         topics += _topics(table, seed, len(topics), there)
     names = [topic.name for topic in topics]
-    twice = next((name for name in names if names.count(name) > 1), None) if names else None
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise DescriptionError(f"{place}: topics: {twice!r} is named twice: give each its own name")
     paced = _typed(content.get("paced", True), bool, f"{place}: paced", "true or false")
@@ -185,9 +187,9 @@ def _phases(table: Mapping[str, Any], place: str) -> list[Phase]:
         _typed(phase, dict, there, "a table such as { seconds = 10, rate = 1000 }")
         with _located(there):
             if set(phase) == {"seconds", "rate"}:
-                phases.append(Phase(*_numbers(phase, ("seconds", "rate", "rate"), there)))
+                phases.append(Phase(*_numbers(phase, ("seconds", "rate", "rate"))))
             elif set(phase) == {"seconds", "from", "to"}:
-                phases.append(Phase(*_numbers(phase, ("seconds", "from", "to"), there)))
+                phases.append(Phase(*_numbers(phase, ("seconds", "from", "to"))))
             else:
                 raise DescriptionError(
                     f"it has {sorted(phase)}: write seconds and rate, or seconds, from and to"
@@ -195,25 +197,22 @@ def _phases(table: Mapping[str, Any], place: str) -> list[Phase]:
     return phases
 
 
-def _numbers(table: Mapping[str, Any], fields: tuple[str, ...], place: str) -> list[float]:
+def _numbers(table: Mapping[str, Any], fields: tuple[str, ...]) -> list[float]:
     for field in fields:
         if isinstance(table[field], bool) or not isinstance(table[field], int | float):
             raise DescriptionError(f"{field}={table[field]!r} cannot be: give a number")
     return [float(table[field]) for field in fields]
 
 
-class _located:  # noqa: N801 (used like a function)
+@contextmanager
+def _located(place: str) -> Iterator[None]:
     """Put the place before the message of a field."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DescriptionError) and not str(error).startswith(self._place):
-            raise DescriptionError(f"{self._place}: {error}") from None
+    try:
+        yield
+    except DescriptionError as error:
+        if str(error).startswith(place):
+            raise
+        raise DescriptionError(f"{place}: {error}") from None
 
 
 def _one_of(table: Mapping[str, Any], field: str, known: Mapping[str, Any], place: str) -> Any:
