@@ -213,12 +213,12 @@ def check_rates(spark: SparkSession, directory: Path) -> None:
 
 
 def check_clicks(spark: SparkSession, directory: Path) -> None:
-    """Compare sessions and counted windows, some taken back, with Spark's own in one batch."""
+    """Compare sessions and counted windows, some amended, with Spark's own in one batch."""
     schema = child.generated(0).open(spark).schema
     rows = all_rows(spark, 60).select(*schema.names, *PLACES)
     for output in child.clicks(directory)[1]:
         panes = read_panes(directory / output.name)
-        assert "retracted" in panes["timing"].to_pylist()
+        assert "late" in panes["timing"].to_pylist()  # late events have merged or moved some
         seen = Counter(
             (row["window_start"], row["pane"], row["ad_id"], row["window_end"], row["users"])
             for row in panes.to_pylist()
