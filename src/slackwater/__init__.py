@@ -34,6 +34,7 @@ from slackwater.spark.sinks.memory import memory
 from slackwater.spark.sinks.parquet import parquet
 from slackwater.spark.sources.files import files
 from slackwater.spark.sources.generator import generator
+from slackwater.spark.sources.kafka import kafka
 from slackwater.spark.sources.lrb import lrb
 from slackwater.spark.sources.nyt import nyt
 from slackwater.spark.sources.streaming import read_stream
@@ -59,6 +60,7 @@ __all__ = [
     "from_source",
     "generator",
     "highest_rate",
+    "kafka",
     "kafka_sink",
     "klink",
     "klink_no_memory",

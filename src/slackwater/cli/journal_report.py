@@ -16,6 +16,7 @@ from slackwater.runtime.fingerprint import windows_of
 from slackwater.runtime.journal import Journal
 from slackwater.runtime.keyed_state import held_windows
 from slackwater.runtime.ledger import LedgerContent, read_content
+from slackwater.runtime.live import LiveInput, read_live
 from slackwater.runtime.state import Counters, QueryState, SliceState
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
 
@@ -90,6 +91,7 @@ class JournalReport:
     queries: tuple[QueryStatus, ...]
     dead_letters: tuple[FiledLetters, ...]
     steps_with_letters_to_file: int
+    inputs: tuple[LiveInput, ...] = ()  # of a process that uses it now
 
 
 def read_journal(directory: Path) -> JournalReport:
@@ -102,13 +104,15 @@ def read_journal(directory: Path) -> JournalReport:
             f"{directory} holds no journal: name the directory given to Runtime(journal=...)"
         )
     content = read_content(Journal.read_only(records))
+    process = _process_using(records / "lock")
     return JournalReport(
         directory=str(directory),
-        process=_process_using(records / "lock"),
+        process=process,
         steps=content.next_step,
         queries=tuple(_query_status(state) for state in content.queries.values()),
         dead_letters=_filed(directory / "dead-letters"),
         steps_with_letters_to_file=_steps_to_file(content),
+        inputs=read_live(directory) if process is not None else (),
     )
 
 

@@ -16,8 +16,10 @@ from rich.table import Table
 from slackwater.cli.consoles import output, print_table
 from slackwater.cli.journal_report import JournalReport, QueryStatus, read_journal
 from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.runtime.live import LiveInput
 
 COUNTED = ("records", "rejected", "too late", "panes", "rows out")
+MOST_LAGS = 4  # shown of a query; --json has them all
 MOST_WINDOWS = 40  # shown; --json has them all
 
 
@@ -37,6 +39,7 @@ def status(
         for table in (_places_table(report.queries), _counters_table(report.queries)):
             output.print()
             print_table(table)
+        _print_inputs(report.inputs)
         _print_windows(report.queries)
         _print_kept(report.queries)
         _print_trouble(report)
@@ -94,6 +97,26 @@ def _counters_table(queries: Sequence[QueryStatus]) -> Table:
             style="red" if query.quarantined is not None else "",
         )
     return table
+
+
+def _print_inputs(inputs: Sequence[LiveInput]) -> None:
+    """Say what a running process sees arrive."""
+    if not inputs:
+        return
+    table = _table(("input of",), ("events/s", "queued", "lost"))
+    table.add_column("lag", no_wrap=True)
+    for each in inputs:
+        rate = "-" if each.arrivals_per_s is None else f"{each.arrivals_per_s:,.0f}"
+        behind = [f"{place} {lag:,}" for place, lag in each.lags.items() if lag]
+        shown = ", ".join(behind[:MOST_LAGS]) + (", ..." if len(behind) > MOST_LAGS else "")
+        lag = shown or ("none" if each.lags else "-")
+        table.add_row(escape(each.query), rate, f"{each.queued:,}", _warned(each.lost), escape(lag))
+    output.print()
+    print_table(table)
+    for each in inputs:
+        if each.waits_for is not None:
+            waits = f"waits: {each.query}: {each.waits_for}"
+            output.print(f"[yellow]{escape(waits)}[/yellow]", soft_wrap=True)
 
 
 def _print_windows(queries: Sequence[QueryStatus]) -> None:

@@ -98,6 +98,8 @@ class DeadLetterClerk:
         }
         query = pa.array([names[int(number)] for number in numbers], pa.string())
         columns = [query, *(table.column(index) for index in range(1, table.num_columns))]
+        topics, columns[2] = self._origins(table)
+        columns.append(topics)
         return pa.table(
             [
                 column.cast(field.type)
@@ -105,6 +107,23 @@ class DeadLetterClerk:
             ],
             schema=DEAD_LETTER_SCHEMA,
         )
+
+    def _origins(self, table: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Return topics, and partitions as these number them, where it is known which input."""
+        topics: list[str | None] = []
+        partitions: list[int | None] = []
+        for number, index, partition in zip(
+            *(table.column(place).to_pylist() for place in range(3)), strict=True
+        ):
+            query = self._find(number)
+            readers = () if query is None else query.readers
+            reader = readers[index or 0] if index is not None or len(readers) == 1 else None
+            topic = None
+            if reader is not None and partition is not None:
+                topic, partition = reader.origin(partition)
+            topics.append(topic)
+            partitions.append(partition)
+        return pa.array(topics, pa.string()), pa.array(partitions, pa.int32())
 
 
 def _turns(duties: Sequence[DeadLetterDuty]) -> list[list[DeadLetterDuty]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from slackwater.app.watermarks import BoundedLateness, Punctuated
 from slackwater.app.windows import KeyedWindows
+from slackwater.errors import UnavailableError
 from slackwater.lateness.amending import LateStep
 from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
@@ -33,7 +35,7 @@ from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
 from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.base import RETRACTED
-from slackwater.spark.steps import StepRunner
+from slackwater.spark.steps import Piece, StepRunner
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,10 @@ class StepExecutor:
         journal_ms = watch.lap_ms()
         outcome, job = None, JobTimes()
         if pieces := step.pieces:
-            outcome = self._runner.run(step.template, pieces, slot, parallelism=step.parallelism)
+            with _reachable(pieces):
+                outcome = self._runner.run(
+                    step.template, pieces, slot, parallelism=step.parallelism
+                )
             job = outcome.times
         watch.lap_ms()
         with self._blocks.reading():
@@ -290,6 +295,18 @@ class StepExecutor:
         merge_ms = watch.lap_ms()
         self._emitter.write(template, panes, fired, slot)
         return advances, Emission(panes.counts(len(fired)), merge_ms, watch.lap_ms())
+
+
+@contextmanager
+def _reachable(pieces: Sequence[Piece]) -> Iterator[None]:
+    """Tell a source that is away from a step that fails: the former is only waited for."""
+    try:
+        yield
+    except Exception as error:
+        for piece in pieces:
+            if (reason := piece.reader.waits_for()) is not None:
+                raise UnavailableError(reason) from error
+        raise
 
 
 def _with_keyed(

@@ -18,6 +18,7 @@ from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.live import LiveInputs
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.planning import PlannedStep, plan_query
 from slackwater.runtime.reports import InputReport, Observer, StepReport
@@ -58,6 +59,7 @@ class Loop:
         slots: int,
         budget_ms: float,
         memory: MemoryGauge,
+        live: LiveInputs,
         tiers: Tiers | None = None,
     ) -> None:
         """Bring together what the loop drives."""
@@ -70,6 +72,7 @@ class Loop:
         self._slots = slots
         self._budget_ms = budget_ms
         self._memory = memory
+        self._live = live
         self._tiers = tiers
         self._use = SlotUse(slots)
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="slackwater-slot")
@@ -153,6 +156,7 @@ class Loop:
         while self._again and self._free:
             self._submit(self._again.popleft())
         next_ms = self._fill_slots(now_ms)
+        self._live.turn(now_ms, self._keeper.submit)
         self._housekeeping(now_ms)
         next_ms = min(next_ms, self.waiting.next_ms)
         if end_ms is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from slackwater.progress.epochs import DelayMoments
@@ -104,7 +105,10 @@ class QueryReport:
     rows_out: int
     quarantined: str | None
     rebuilt_because: tuple[str, ...] = ()
-    waits_for: str | None = None  # what its step cannot reach at the moment
+    waits_for: str | None = None  # what it cannot reach at the moment
+    arrivals_per_s: float | None = None  # over the last seconds; None: not known yet
+    lags: Mapping[str, int] = field(default_factory=dict)  # by topic/partition
+    lost: int = 0  # records gone from the source before they were read
 
 
 class Observer(Protocol):

@@ -34,6 +34,7 @@ from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.live import LiveInputs
 from slackwater.runtime.loop import Loop
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.placing import Limits, Placer
@@ -161,6 +162,7 @@ class Runtime:
             self._fleet.reweigh,
         )
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
+        self._live = LiveInputs(self._fleet, self.directory)
         self._loop = Loop(
             fleet=self._fleet,
             ledger=self._ledger,
@@ -170,6 +172,7 @@ class Runtime:
             clock=self._clock,
             slots=self._slots,
             budget_ms=to_ms(budget, "budget"),
+            live=self._live,
             memory=MemoryGauge(budget_bytes, lambda: stored_bytes(spark)),
             tiers=self._tiers if tiered else None,
         )
@@ -394,6 +397,7 @@ class Runtime:
     def _report(self, query: DeployedQuery, queued: int) -> QueryReport:
         state = query.state
         watermark_ms = state.watermark_ms
+        live = self._live.tell(query, queued)
         return QueryReport(
             name=state.name,
             window=query.template.output.windows.text,
@@ -409,7 +413,10 @@ class Runtime:
             rows_out=state.counters.rows_out,
             quarantined=state.quarantined,
             rebuilt_because=tuple(self._runner.why_rebuilt(query.template)),
-            waits_for=self._loop.waiting.reason(query.number),
+            waits_for=self._loop.waiting.reason(query.number) or live.waits_for,
+            arrivals_per_s=live.arrivals_per_s,
+            lags=live.lags,
+            lost=live.lost,
         )
 
 

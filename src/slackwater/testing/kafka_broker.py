@@ -53,7 +53,8 @@ _SETTINGS: Final = {
     "num.network.threads": 2,
     "num.io.threads": 4,
     "log.cleaner.dedupe.buffer.size": 8_388_608,
-    # Tests wait for retention and compaction.
+    # Records may be about the past, and are none the worse for it; a topic may say otherwise.
+    "log.retention.ms": -1,
     "log.retention.check.interval.ms": 1_000,
     "log.cleaner.backoff.ms": 1_000,
 }

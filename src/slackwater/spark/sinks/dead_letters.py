@@ -42,6 +42,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
         pa.field("arrival", pa.timestamp("us", tz="UTC")),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("record", pa.string()),  # as JSON, or its raw text where it could not be parsed
+        pa.field("topic", pa.string()),  # where the source has topics
     ]
 )
 _BATCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -91,7 +92,8 @@ class DeadLetterFiles:
     def read(self) -> pa.Table:
         """Return all dead letters, batch by batch."""
         empty = DEAD_LETTER_SCHEMA.empty_table()
-        return pa.concat_tables([empty, *(_read(file) for file in self._files())])
+        tables = [empty, *(_read(file) for file in self._files())]
+        return pa.concat_tables(tables, promote_options="default")  # old ones have no topic
 
     def _files(self) -> list[Path]:
         return sorted(self._directory.glob("dead-*.parquet"))

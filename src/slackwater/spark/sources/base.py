@@ -120,6 +120,23 @@ class SourceReader(ABC):
     def available_one(self, now_ms: float) -> int:
         """Count the records of all partitions that have arrived by now, since offset 0."""
 
+    @property
+    def lost(self) -> int:
+        """Count the records that were gone before they could be read."""
+        return 0
+
+    def waits_for(self) -> str | None:
+        """Say what the source cannot reach at the moment; None where nothing is missing."""
+        return None
+
+    def lags(self, positions: Mapping[int, int]) -> dict[str, int]:
+        """Tell how many records each partition is behind, by its name; empty: it has no names."""
+        return {}
+
+    def origin(self, partition: int) -> tuple[str | None, int]:
+        """Tell which topic and partition a partition's number stands for."""
+        return None, partition
+
     def resume(self) -> None:  # noqa: B027 (most readers have nothing that could stop)
         """Start again what stopped by a failure that was mended since."""
 

@@ -93,9 +93,12 @@ class JsonRecords:
                 "or None where timestamps are ISO-8601 text"
             )
 
-    def parse(self, frame: DataFrame) -> DataFrame:
-        """Read QUERY, PARTITION, OFFSET, ARRIVAL and LINE as `schema`, then SYSTEM_COLUMNS."""
-        system = (QUERY, PARTITION, OFFSET, ARRIVAL)
+    def parse(self, frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
+        """Read QUERY, PARTITION, OFFSET, ARRIVAL and LINE as `schema`, then SYSTEM_COLUMNS.
+
+        Columns of `frame` to be `carried` along come between the two.
+        """
+        system = (*map(sql_name, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
         fields = self.schema.fields
         instants = {
             field.name: f"_sw_instant_{index}"

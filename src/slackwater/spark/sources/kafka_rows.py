@@ -1,0 +1,181 @@
+"""Read planned ranges of topics: send small ones along, let executors scan large ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from slackwater.errors import UnavailableError
+from slackwater.spark.kafka.hub import KafkaHub
+from slackwater.spark.kafka.lines import NOTE_STRUCT, RecordLines
+from slackwater.spark.kafka.records import KafkaRecord, Partition
+from slackwater.spark.latebound import parallelism
+from slackwater.spark.sources.base import (
+    ARRIVAL,
+    OFFSET,
+    PARTITION,
+    QUERY,
+    LateBoundReader,
+    Range,
+    ScanReader,
+)
+from slackwater.spark.sources.inline import LINE, JsonRecords, block, inline_entry, sql_name
+from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arrivals_ms
+
+if TYPE_CHECKING:
+    from slackwater.spark.sources.kafka import Kafka
+
+_GUESSED_BYTES: Final = 300.0
+
+
+class KafkaRows(LateBoundReader, ScanReader):
+    """Turn ranges into rows. A range may be another reader's, of the same cluster and format."""
+
+    entry_type = (
+        "struct<query:int,partition:int,blocks:array<"
+        "struct<first:bigint,arrival:bigint,rows:array<string>,notes:array<string>>>>"
+    )
+
+    def __init__(self, description: Kafka, records: JsonRecords) -> None:
+        """Connect to the cluster."""
+        self._description = description
+        self._records = records
+        self.event_time = description.event_time
+        self.watermark = description.watermark
+        self.max_ahead_ms = description.max_ahead_ms
+        self.schema = records.schema
+        if description.metadata is not None:
+            note = StructField(description.metadata, NOTE_STRUCT)
+            self.schema = StructType([*records.schema.fields, note])
+        self._lines = RecordLines(description.format, description.avro_schema)
+        self._hub = KafkaHub.of(description.settings, description.isolation)
+
+    @property
+    def fusion_key(self) -> Hashable:
+        """Fuse readers of any topics of a cluster whose records look the same."""
+        d = self._description
+        reading = (d.settings, d.isolation, d.on_lost_data, self._lines, d.epoch, d.metadata)
+        return ("kafka", *reading, self.schema.json(), self.event_time, d.inline_bytes)
+
+    def split(self, piece: Range, parts: int) -> list[Range]:
+        """Cut a range at offsets."""
+        first = _read_from(piece)
+        step = max(1, -(-(piece.until - first) // max(1, parts)))
+        cuts = [*range(first, piece.until, step), piece.until]
+        return [
+            Range(
+                partition=piece.partition,
+                first=begin,
+                until=until,
+                events=until - begin,
+                watermark_ms=piece.watermark_ms,
+                idle=piece.idle,
+                detail={name: piece.detail[name] for name in ("topic", "partition", "now")},
+            )
+            for begin, until in itertools.pairwise(cuts)
+        ]
+
+    def suits(self, ranges: Sequence[tuple[int, Range]]) -> bool:
+        """Send records along if all together have at most `inline_bytes`."""
+        total = 0.0
+        for _, piece in ranges:
+            size = self._hub.mean_bytes(_place(piece)) or _GUESSED_BYTES
+            total += piece.events * size
+        return total <= self._description.inline_bytes
+
+    def entry(self, query: int, piece: Range) -> dict[str, Any]:
+        """Write the records of a range, as they are held or fetched now."""
+        place, first = _place(piece), _read_from(piece)
+        skip_lost = self._description.on_lost_data == "skip"
+        records = self._hub.read(place, first, piece.until, skip_lost=skip_lost)
+        lines = self._lines.lines(*place, records)
+        notes = self._lines.notes(*place, records) if self._description.metadata else []
+        return inline_entry(query, piece.partition, _blocks(records, lines, notes, piece))
+
+    def expand(self, entries: DataFrame) -> DataFrame:
+        """Turn entries into source rows."""
+        rows = (
+            entries.selectExpr(
+                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", "inline(r.blocks)"
+            )
+            .selectExpr(
+                *(QUERY, PARTITION, "first", f"arrival AS {ARRIVAL}", "notes"),
+                f"posexplode(rows) AS (at, {LINE})",
+            )
+            .selectExpr(
+                *(QUERY, PARTITION, f"first + at AS {OFFSET}", ARRIVAL, LINE),
+                f"notes[at] AS {NOTE}",
+            )
+        )
+        return self._parsed(rows)
+
+    def scan(self, spark: SparkSession, ranges: Sequence[tuple[int, Range]]) -> DataFrame:
+        """Let executors read the ranges of many queries, spread evenly over tasks."""
+        if (trouble := self._hub.trouble) is not None:
+            raise UnavailableError(trouble)
+        d = self._description
+        tasks = parallelism(spark)
+        wanted = [
+            WantedSpan(
+                query=query,
+                index=part.partition,
+                topic=part.detail["topic"],
+                partition=part.detail["partition"],
+                first=_read_from(part),
+                until=part.until,
+                latest_ms=part.detail["now"],
+            )
+            for query, piece in ranges
+            for part in self.split(piece, tasks if len(ranges) < 2 * tasks else 1)
+        ]
+        wanted.sort(key=lambda span: span.first - span.until)
+        shares = [wanted[task::tasks] for task in range(min(tasks, len(wanted)))] or [[]]
+        task = ScanTask(
+            d.settings,
+            d.isolation,
+            self._lines,
+            notes=d.metadata is not None,
+            skip_lost=d.on_lost_data == "skip",
+        )
+        return self._parsed(task.rows(spark, shares))
+
+    def _parsed(self, rows: DataFrame) -> DataFrame:
+        name = self._description.metadata
+        if name is None:
+            return self._records.parse(rows.drop(NOTE))
+        note = f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(name)}"
+        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE)
+        return self._records.parse(rows.selectExpr(*system, note), [name])
+
+
+def _blocks(
+    records: Sequence[KafkaRecord], lines: Sequence[str], notes: Sequence[str], piece: Range
+) -> list[dict[str, Any]]:
+    """Write records as runs that follow each other and arrived in the same millisecond."""
+    arrived = arrivals_ms(records, piece.detail["now"])
+    blocks = []
+    begin = 0
+    for at in range(1, len(records) + 1):
+        if (
+            at == len(records)
+            or arrived[at] != arrived[begin]
+            or records[at].offset != records[begin].offset + at - begin
+        ):
+            run = block(records[begin].offset, arrived[begin], lines[begin:at])
+            blocks.append(run | {"notes": notes[begin:at]} if notes else run)
+            begin = at
+    return blocks
+
+
+def _place(piece: Range) -> Partition:
+    """Return topic and partition of a range, which may be another reader's."""
+    return piece.detail["topic"], piece.detail["partition"]
+
+
+def _read_from(piece: Range) -> int:
+    """Return the first offset to read, which is later than the range's own after a loss."""
+    return int(piece.detail.get("from", piece.first))
