@@ -69,7 +69,7 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
     chance = random.Random(seed)
     for kill in range(kills):
         point, moment = POINTS[kill % len(POINTS)]
-        finished = run(directory, point, chance.randrange(1, 6), moment)
+        finished = run(directory, point, chance.randrange(1, 4), moment)
         assert not finished, "the input was finished before it was killed often enough"
     assert run(directory, "none", 0, "before")
     for number, (app, output) in enumerate(child.described(directory)):

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from slackwater.lateness.compacting import LEAST_BLOCKS
+from slackwater.lateness.compacting import LEAST_BLOCKS, to_compact
 from slackwater.lateness.state import LatenessWish
-from slackwater.lateness.tier_policies import Bootstrap, Standard
+from slackwater.lateness.tier_policies import Bootstrap, BySize, Emergency, Standard, Together
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.grid import WindowGrid
 from slackwater.progress.watermarks import Watermarks
+from slackwater.runtime import compaction
 from slackwater.runtime.block_files import LocalBlockFiles
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.deployed import DeployedQuery
@@ -297,6 +302,68 @@ def test_a_window_forgotten_while_it_is_compacted_leaves_no_file(rig: Rig) -> No
     rig.move()
     assert not rig.files.names()
     assert rig.staged.bytes == 0
+
+
+arrivals = st.dictionaries(
+    st.sampled_from([0, 1_000, 2_000]),
+    st.integers(1, 3) | st.just(200),  # rows of a slice: a few for the journal, or a block
+    max_size=3,
+)
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("step"), arrivals),
+        st.tuples(st.sampled_from(["move", "snapshot", "restart", "forget", "pass"]), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(actions=actions, policy=st.sampled_from([0.0, 0.3, 1.0]), budget=st.sampled_from([1e9, 4e3]))
+def test_rows_stay_the_same_wherever_they_are_moved(
+    actions: list[tuple[str, Any]], policy: float, budget: float
+) -> None:
+    """Whatever happens in whatever order: each slice has its rows, and storage what is named."""
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "to_compact", partial(to_compact, least=2))
+
+        def opened() -> Rig:
+            tiering = Bootstrap(small_bytes=0, keep_share=policy)
+            return Rig(Path(directory), Together((tiering, BySize(), Emergency())), budget=budget)
+
+        rig, next_row, watermark_ms, number = opened(), 0, 0, 0
+        model: dict[int, Counter[int]] = {}
+        for action, given_rows in actions:
+            if action == "step":
+                arrived = {}
+                for start, count in given_rows.items():
+                    if start + SIZE_MS > watermark_ms - 2_000:  # others would be too late
+                        arrived[start] = list(range(next_row, next_row + count))
+                        next_row += count
+                        model.setdefault(start, Counter()).update(arrived[start])
+                rig.step(arrived, watermark_ms)
+            elif action == "move":
+                rig.move()
+            elif action == "snapshot":
+                rig.ledger.begin_snapshot({})()
+            elif action == "restart":
+                rig.close()
+                rig = opened()
+                assert rig.blocks.tidy(rig.ledger.block_paths()) == 0
+            elif action == "pass":
+                watermark_ms += 500
+            elif model:
+                number = min(model)
+                model.pop(number)
+                rig.step({}, watermark_ms, gone=(number,))
+        rig.tiers.settle()
+        assert set(rig.state.slices) == set(model)
+        for start, rows in model.items():
+            assert Counter(rig.rows(start)) == rows
+        assert set(rig.files.names()) == rig.ledger.block_paths()
+        memory = sum(held.bytes_held for held in rig.state.slices.values()) + rig.staged.bytes
+        assert memory <= budget
+        rig.close()
 
 
 def test_copies_are_counted_once() -> None:
