@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -309,6 +310,27 @@ def test_a_commit_cut_off_anywhere_leaves_the_plan_pending(tmp_path: Path) -> No
         assert state.pending == planned(10)
         assert state.positions == {(0, 0): 10}
         again.close()
+
+
+def test_large_state_is_not_written_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "SNAPSHOT_BYTES", 1_000)
+    ledger = Ledger(tmp_path, durable=False)
+    query = ledger.introduce("q", {})
+    noise = np.random.default_rng(1)
+    snapshots = written = state = 0
+    for step in range(200):  # nothing is ever forgotten: the state grows with each step
+        rows = pa.table({"x": noise.random(100)})
+        run_step(ledger, query.number, step, added={step: rows}, slices_gone=())
+        state += rows.nbytes
+        if ledger.snapshot_due:
+            ledger.begin_snapshot({})()
+            snapshots += 1
+            written += state
+    ledger.close()
+    assert 3 <= snapshots < 20
+    assert written < 4 * state
 
 
 def test_age_costs_neither_disk_nor_records(

@@ -93,6 +93,7 @@ class Ledger:
         """Open the journal and read what it holds."""
         self._journal = Journal.open(directory / "journal", durable=durable)
         self._lock = threading.Lock()
+        self._snapshot_bytes = 0
         try:
             self.content = read_content(self._journal.recovered)
         except BaseException:
@@ -247,9 +248,12 @@ class Ledger:
 
     @property
     def snapshot_due(self) -> bool:
-        """Tell whether the journal has grown long enough to be replaced by a snapshot."""
+        """Tell whether the journal has grown long enough to be replaced by a snapshot.
+
+        It has when it is as long as the last snapshot: so large state is not written all the time.
+        """
         return (
-            self._journal.bytes_since_snapshot > SNAPSHOT_BYTES
+            self._journal.bytes_since_snapshot > max(SNAPSHOT_BYTES, self._snapshot_bytes)
             or self._journal.records_since_snapshot > SNAPSHOT_RECORDS
         )
 
@@ -270,6 +274,7 @@ class Ledger:
             stored = (rows for state in captured for rows in query_rows(state))
             payload, header["rows"] = pack_stored(stored)
             rotation.install(header, payload)
+            self._snapshot_bytes = len(payload)
 
         return install
 
