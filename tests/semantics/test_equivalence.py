@@ -210,6 +210,7 @@ def cases(draw: st.DrawFn, *, apply: bool = False) -> Case:
             Limits(journal_bytes=0),
             Limits(journal_bytes=0, function_bytes=0),
             Limits(window_rows=2),
+            Limits(window_bytes=200),
         ]
     )
     each_a_job = apply or limits != Limits()

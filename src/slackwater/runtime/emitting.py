@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,11 +75,11 @@ class PaneEmitter:
         small = [window for window in windows if window not in large]
         counts = dict.fromkeys(windows, 0)
         merge_ms = sink_ms = 0.0
-        if small:
-            panes = self._small_panes(template, small)
-            counts.update(zip(small, panes.counts(len(small)), strict=True))
+        for group in self._groups(small):
+            panes = self._small_panes(template, group)
+            counts.update(zip(group, panes.counts(len(group)), strict=True))
             merge_ms += watch.lap_ms()
-            self.write(template, panes, small, slot)
+            self.write(template, panes, group, slot)
             sink_ms += watch.lap_ms()
         for window in large:
             pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
@@ -97,9 +97,9 @@ class PaneEmitter:
         large = [window for window in windows if self._is_large(template, window)]
         small = [window for window in windows if window not in large]
         parts = []
-        if small:
-            panes = self._small_panes(template, small)
-            whole = np.array([places[window] for window in small], dtype=np.int64)
+        for group in self._groups(small):
+            panes = self._small_panes(template, group)
+            whole = np.array([places[window] for window in group], dtype=np.int64)
             parts.append(PaneRows(panes.table, whole[panes.owner]))
         for window in large:
             table = self._frame(template, window).toArrow()
@@ -148,6 +148,19 @@ class PaneEmitter:
         )
         state = window_frame(self._spark, template, held, files, frames)
         return pane_frame(template, state, values)
+
+    def _groups(self, windows: Sequence[ClosingWindow]) -> Iterator[list[ClosingWindow]]:
+        """Take together what memory may hold at once: most often, all."""
+        group: list[ClosingWindow] = []
+        size = 0
+        for window in windows:
+            if group and size + window.bytes > self._limits.window_bytes:
+                yield group
+                group, size = [], 0
+            group.append(window)
+            size += window.bytes
+        if group:
+            yield group
 
     def _in_memory(self, window: ClosingWindow) -> ClosingWindow:
         """Return a window with all of its state in the driver."""
