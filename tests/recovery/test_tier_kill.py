@@ -39,10 +39,10 @@ def load_child() -> ModuleType:
 child = load_child()
 
 
-def run(directory: Path, point: str, number: int, moment: str) -> bool:
+def run(directory: Path, point: str, number: int, moment: str, script: Path = CHILD) -> bool:
     """Run until the process kills itself; True if it finished first."""
     process = subprocess.run(
-        [sys.executable, str(CHILD), str(directory), point, str(number), moment],
+        [sys.executable, str(script), str(directory), point, str(number), moment],
         capture_output=True,
         text=True,
         timeout=300,
@@ -83,6 +83,21 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
             number=number,
         )
         assert_same_panes(panes, wanted)
+
+
+@pytest.mark.slow
+def test_every_fault_while_state_moves_leaves_what_was_committed(tmp_path: Path) -> None:
+    """Without Spark, so that there are many: each start checks all rows and all files."""
+    chance, script = random.Random(4), CHILD.with_name("moves_child.py")
+    for point, moment in POINTS:
+        # Several inputs, or they would be finished before all points have been tried.
+        directory = tmp_path / point / moment
+        kills = 0
+        while not run(directory, point, chance.randrange(1, 9), moment, script):
+            kills += 1
+            if kills == 2:
+                assert run(directory, "none", 0, moment, script)
+        assert kills
 
 
 @pytest.mark.slow

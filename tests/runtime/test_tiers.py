@@ -88,7 +88,7 @@ class Rig:
             slices_gone=gone,
             added=placed.added,
             blocks=placed.blocks,
-            counted=Counters(),
+            counted=Counters(records=1),
         )
         _, obsolete = self.ledger.commit(step, [change], [])
         self.placer.discard(obsolete)
