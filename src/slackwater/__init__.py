@@ -11,8 +11,9 @@ from slackwater.app.aggregates import (
     sum,
     variance,
 )
+from slackwater.app.bounds import within
 from slackwater.app.stream import App
-from slackwater.app.watermarks import bounded, from_source, punctuated
+from slackwater.app.watermarks import bounded, from_source, k_slack, punctuated
 from slackwater.app.windows import counted, sessions, sliding, tumbling
 from slackwater.app.wishes import amend_every, cover
 from slackwater.errors import SlackwaterError
@@ -60,6 +61,7 @@ __all__ = [
     "from_source",
     "generator",
     "highest_rate",
+    "k_slack",
     "kafka",
     "kafka_sink",
     "klink",
@@ -82,6 +84,7 @@ __all__ = [
     "sum",
     "tumbling",
     "variance",
+    "within",
     "ysb",
     "ysb_ads",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.app.aggregates import Aggregate
+from slackwater.app.bounds import ErrorWish
 from slackwater.app.nodes import FrameFunction, LegsNode, Node, SidesNode
 from slackwater.app.windows import Windows
 from slackwater.lateness.state import LatenessWish
@@ -40,6 +41,7 @@ class Output:
     lateness: LatenessWish = field(default_factory=LatenessWish)
     derived: Mapping[str, ColumnFunction] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
+    error: ErrorWish | None = None
 
     @property
     def place(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater.app.aggregates import Aggregate
+from slackwater.app.bounds import ErrorWish
 from slackwater.app.checks import (
     JOIN_INSTEAD,
     check_aggregates,
@@ -20,6 +21,7 @@ from slackwater.app.checks import (
 from slackwater.app.durations import Duration
 from slackwater.app.nodes import Leg, LegsNode
 from slackwater.app.outputs import ColumnFunction, Output, Stage
+from slackwater.app.sampled import check_sampled
 from slackwater.app.windows import Windows
 from slackwater.app.wishes import lateness_wish
 from slackwater.errors import DescriptionError
@@ -110,6 +112,7 @@ class Result:
         name: str = "output",
         lateness: Duration | Cover = "0 s",
         staleness: float | AmendTrigger | None = None,
+        error: ErrorWish | None = None,
     ) -> Output:
         """Send each window's panes to a sink.
 
@@ -117,11 +120,16 @@ class Result:
         go to the dead letters. `lateness=cover(0.99)` learns how late that has to be. Windows are
         amended with every step that brings late events; with a `staleness` such as 0.05, as rarely
         as possible such that no result is staler, and once more before they are forgotten.
+
+        With `error=within(0.05)` each window has a first pane at its deadline, estimated from a
+        sample, with its bounds; with `lateness` too, exact ones follow.
         """
         if not name or "/" in name:
             raise DescriptionError(f"to(name={name!r}): give a name without '/'")
         wish = lateness_wish(lateness, staleness, self._draft.windows)
-        output = replace(self._draft, name=name, sink=sink, lateness=wish)
+        output = replace(self._draft, name=name, sink=sink, lateness=wish, error=error)
+        if error is not None:
+            _check_error(output)
         self._app.add(output)
         return output
 
@@ -195,3 +203,44 @@ def _check_columns_differ(node: LegsNode) -> None:
                     f"of its own, such as aggregate(other_{name}=...)"
                 )
             taken.add(name.lower())
+
+
+def _check_error(output: Output) -> None:
+    """Refuse an error wish where a sample could not keep it."""
+    place = output.place
+    if not isinstance(output.error, ErrorWish):
+        raise DescriptionError(
+            f"{place}: error={output.error!r}: write it as error=within(0.05, confidence=0.95)"
+        )
+    if not isinstance(output.windows, Windows):
+        raise DescriptionError(
+            f"{place}: error=within(...) over sessions or counted windows: their edges depend on "
+            "every event; use tumbling(...) or sliding(...), or leave error= away"
+        )
+    if output.join is not None or output.row_join is not None:
+        raise DescriptionError(
+            f"{place}: error=within(...) over a join: a sample of two sides has no known share of "
+            "the pairs; give each side an output of its own, or leave error= away"
+        )
+    if output.stages:
+        raise DescriptionError(
+            f"{place}: error=within(...) with windows over results: estimates of estimates have no "
+            "known bounds; give the first windows an output of their own with error="
+        )
+    if output.function is not None:
+        raise DescriptionError(
+            f"{place}: error=within(...) with apply(...): what a function makes of a sample is not "
+            "known; use aggregate(...), or leave error= away"
+        )
+    if output.derived:
+        raise DescriptionError(
+            f"{place}: error=within(...) with derive(...): a derived column has no known bounds; "
+            "derive it from the rows of the sink"
+        )
+    if output.lateness.first_ms and output.windows.spread:
+        raise DescriptionError(
+            f"{place}: error=within(...) and lateness=... with windows whose offset is 'spread': "
+            "early and exact panes come from two queries, which would have windows of their own; "
+            "give the windows an offset, such as tumbling('3 s', offset='0 s')"
+        )
+    check_sampled(place, output.aggregates, output.by)

@@ -26,7 +26,12 @@ class Punctuated:
     expression: str
 
 
-WatermarkStrategy = BoundedLateness | FromSource | Punctuated
+@dataclass(frozen=True)
+class KSlack:
+    """Trail the highest event time of a partition by the largest delay seen so far."""
+
+
+WatermarkStrategy = BoundedLateness | FromSource | Punctuated | KSlack
 
 
 def bounded(bound: Duration) -> BoundedLateness:
@@ -42,3 +47,8 @@ def from_source() -> FromSource:
 def punctuated(expression: str) -> Punctuated:
     """Read the watermark from the records for which `expression` is not null."""
     return Punctuated(expression)
+
+
+def k_slack() -> KSlack:
+    """Wait as long as the slowest record has ever taken (K-Slack): safe, late, and never less."""
+    return KSlack()

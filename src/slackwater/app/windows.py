@@ -39,6 +39,10 @@ class Windows:
         grid = WindowGrid(self.size_ms, self.slide_ms)
         return grid.slice_sql(time_ms_sql, self._offset_sql(query_sql))
 
+    def substream_sql(self, time_ms_sql: str, query_sql: str, width_ms: int) -> str:
+        """Write the start of an event's sub-stream; sub-streams divide slices evenly."""
+        return f"({time_ms_sql} - pmod({time_ms_sql} - {self._offset_sql(query_sql)}, {width_ms}L))"
+
     def last_end_sql(self, slice_sql: str, query_sql: str) -> str:
         """Write the end of a slice's last window as a Spark SQL expression."""
         within = f"pmod({slice_sql} - {self._offset_sql(query_sql)}, {self.slide_ms}L)"

@@ -15,6 +15,7 @@ from slackwater.cli.inject import inject
 from slackwater.cli.kafka import app as kafka
 from slackwater.cli.report import report
 from slackwater.cli.run import run
+from slackwater.cli.sampling import sampling
 from slackwater.cli.simulate import app as simulate
 from slackwater.cli.status import status
 from slackwater.errors import SlackwaterError
@@ -47,6 +48,7 @@ app.command()(status)
 app.command()(bench)
 app.command()(report)
 app.command()(inject)
+app.command()(sampling)
 app.add_typer(simulate, name="simulate")
 app.add_typer(kafka, name="kafka")
 

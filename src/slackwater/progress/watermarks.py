@@ -52,6 +52,11 @@ class Watermarks:
         active = [time_ms for key, time_ms in partitions.items() if key not in idle]
         return Watermarks(partitions, self._current(active))
 
+    def closed_to(self, time_ms: int) -> Watermarks:
+        """Let the query's time pass a moment before its partitions have; late ones come later."""
+        current_ms = time_ms if self.current_ms is None else max(self.current_ms, time_ms)
+        return Watermarks(self.partitions, current_ms)
+
     def _current(self, active: list[int | None]) -> int | None:
         known = [time_ms for time_ms in active if time_ms is not None]
         if not active or len(known) < len(active):

@@ -13,6 +13,7 @@ from slackwater.progress.grid import WindowGrid
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.forecasting import SweepWatch
 from slackwater.runtime.keyed_state import next_end_ms, unended
+from slackwater.runtime.sampler import QuerySampler
 from slackwater.runtime.state import QueryState
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
@@ -30,6 +31,11 @@ class DeployedQuery:
     template: Template
     readers: tuple[SourceReader, ...]
     grid: WindowGrid
+    sampler: QuerySampler | None = None  # of a query that samples
+    panes_before: int = 0  # of each window, that another query of the same output makes
+    shown_as: str | None = None  # the name on panes, where it is not the query's own
+    audits: QuerySampler | None = None  # whose early panes this query's exact ones confirm
+    audited_by_panes: bool = False
     sweeps: SweepWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +51,11 @@ class DeployedQuery:
     def wish(self) -> LatenessWish:
         """Return what is wished of late events."""
         return self.state.wish or _NO_WISH
+
+    @property
+    def pane_name(self) -> str:
+        """Return the name that its panes carry."""
+        return self.shown_as or self.state.name
 
     @property
     def bounds(self) -> WindowBounds:
@@ -159,3 +170,7 @@ class DeployedQuery:
         if watermark_ms is None:
             return len(starts)
         return sum(start_ms + self.grid.size_ms > watermark_ms for start_ms in starts)
+
+    def closes_early_at_ms(self, deadline_ms: int) -> float | None:
+        """Tell when a sample may close the window before its source does; None: not at all."""
+        return None if self.sampler is None else self.sampler.closes_at_ms(self.state, deadline_ms)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from slackwater.runtime.estimating import estimated_panes
 from slackwater.runtime.panes import (
     ClosingWindow,
     PaneRows,
     aggregate_panes,
     held_rows,
+    with_exact_bounds,
     with_pane_columns,
     with_retractions,
 )
 from slackwater.runtime.placing import Limits
+from slackwater.runtime.sample_facts import WindowLesson
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import aggregated_join
@@ -47,6 +50,7 @@ class Emission:
     counts: Sequence[int]
     merge_ms: float
     sink_ms: float
+    lessons: Mapping[ClosingWindow, WindowLesson] = field(default_factory=dict)
 
 
 class PaneEmitter:
@@ -71,6 +75,13 @@ class PaneEmitter:
         """Compute and write the panes of a template's first windows."""
         if not windows:
             return Emission([], watch.lap_ms(), 0.0)
+        if template.samples:
+            held = [self._in_memory(window) for window in windows]
+            panes, found = estimated_panes(template.pipeline.shapes[0], held)
+            merge_ms = watch.lap_ms()
+            self.write(template, panes, windows, slot)
+            lessons = dict(zip(windows, found, strict=True))
+            return Emission(panes.counts(len(windows)), merge_ms, watch.lap_ms(), lessons)
         large = [window for window in windows if self._is_large(template, window)]
         small = [window for window in windows if window not in large]
         counts = dict.fromkeys(windows, 0)
@@ -126,7 +137,8 @@ class PaneEmitter:
         shape, output = template.pipeline.shapes[0], template.output
         windows = [self._in_memory(window) for window in windows]
         if not template.keeps_rows:
-            return aggregate_panes(shape, windows)
+            panes = aggregate_panes(shape, windows)
+            return with_exact_bounds(shape, panes) if template.bounds == "exact" else panes
         if output.row_join is not None and output.function is None:
             rows = joined_state(self._spark, template, held_rows(windows))
             joined = aggregated_join(output.row_join, rows, shape.by, shape.aggregates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.app.watermarks import BoundedLateness, Punctuated
+from slackwater.app.watermarks import BoundedLateness, KSlack, Punctuated
 from slackwater.app.windows import KeyedWindows
 from slackwater.errors import UnavailableError
 from slackwater.lateness.amending import LateStep
@@ -17,6 +18,7 @@ from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.progress.watermarks import PartitionTime
+from slackwater.runtime.auditing import audit_panes
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
@@ -29,7 +31,9 @@ from slackwater.runtime.placing import Placed, Placer
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
-from slackwater.runtime.state import Counters, KeyedChange, QueryChange, SliceState
+from slackwater.runtime.sampler import SampledStep, stragglers
+from slackwater.runtime.state import Counters, KeyedChange, PlannedRange, QueryChange, SliceState
+from slackwater.sampling.monitor import Monitor
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
@@ -47,6 +51,7 @@ class _Advance:
     windows: tuple[ClosingWindow, ...]
     duty: DeadLetterDuty | None
     newest_arrival_ms: float | None
+    monitor: Monitor | None = None  # of a query that samples, before its windows taught it more
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,13 @@ class StepExecutor:
                 raise
         windows = (window for advance in advances for window in advance.windows)
         rows = dict(zip(windows, emission.counts, strict=True))
-        changes = [_with_rows_out(advance, rows) for advance in advances]
+        changes = [_with_rows_out(advance, rows, emission) for advance in advances]
         duties = [advance.duty for advance in advances if advance.duty is not None]
         duties = duties if self._files_dead_letters else []
         position, obsolete = self._ledger.commit(step.number, changes, duties)
         self._ledger.sync(position)
         self._placer.discard(obsolete)
+        _remember_promises(step, advances, emission)
         journal_ms += watch.lap_ms()
         committed_ms = self._clock.now_ms()
         return StepReport(
@@ -188,6 +194,7 @@ class StepExecutor:
         state = query.state
         plan = step.plans[query.number]
         times, arrivals, rejected = [], [], timeless
+        slack_ms = _grown_slack(query, plan, statistics)
         for index, piece in plan:
             seen = statistics.get((query.number, index, piece.partition))
             reader = query.readers[index]
@@ -197,12 +204,18 @@ class StepExecutor:
                 if seen.newest_ms is not None and candidate_ms != END_OF_TIME_MS:
                     if isinstance(reader.watermark, BoundedLateness):
                         candidate_ms = seen.newest_ms - reader.watermark.bound_ms
+                    elif isinstance(reader.watermark, KSlack):
+                        candidate_ms = seen.newest_ms - slack_ms[index]
                     elif isinstance(reader.watermark, Punctuated):
                         candidate_ms = seen.newest_ms
                 if seen.newest_arrival_ms is not None:
                     arrivals.append(float(seen.newest_arrival_ms))
             times.append(PartitionTime((index, piece.partition), candidate_ms, piece.idle))
         watermarks = state.watermarks.advance(times)
+        sampled = None
+        if query.sampler is not None:
+            sampled = query.sampler.advance(state, step.number, plan, arrived, watermarks)
+            arrived, watermarks = sampled.arrived, sampled.watermarks
         late_step = self._late_step(step, query, arrived, watermarks.current_ms)
         closing = close_windows(
             query.grid,
@@ -235,15 +248,19 @@ class StepExecutor:
                 panes=len(closing.firings),
             ),
             lateness=None if late_step is None else late_step.change(closing),
+            slack_ms=slack_ms,
         )
         duty = None
+        if query.sampler is not None:
+            too_late = 0  # stragglers are counted, and estimated: nothing is lost without a word
         if rejected or too_late:
             gone_ms = state.gone_until_ms if too_late else None
             until = None if gone_ms is None else gone_ms + query.grid.size_ms
             slices = query.over_early(closing.too_late)
             duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until, slices)
-        windows = _closing_windows(query, arrived, placed, closing)
-        return _Advance(query, change, windows, duty, max(arrivals, default=None))
+        windows = _closing_windows(query, arrived, placed, closing, sampled)
+        monitor = None if sampled is None else sampled.monitor
+        return _Advance(query, change, windows, duty, max(arrivals, default=None), monitor)
 
     def _late_step(
         self,
@@ -327,9 +344,14 @@ def _at_end(advance: _Advance, chained: ChainedQuery) -> _Advance:
 
 
 def _closing_windows(
-    query: DeployedQuery, arrived: Mapping[int, pa.Table], placed: Placed, closing: Closing
+    query: DeployedQuery,
+    arrived: Mapping[int, pa.Table],
+    placed: Placed,
+    closing: Closing,
+    sampled: SampledStep | None,
 ) -> tuple[ClosingWindow, ...]:
     """Gather the state of each firing window: what was held, and what this step brought."""
+    early = sampled is not None and sampled.early
     windows = []
     for firing in closing.firings:
         parts = []
@@ -344,22 +366,59 @@ def _closing_windows(
                 parts.append(held)
         windows.append(
             ClosingWindow(
-                query=query.state.name,
+                query=query.pane_name,
                 number=query.number,
                 start_ms=firing.window_ms,
                 end_ms=firing.window_ms + query.grid.size_ms,
-                pane=firing.pane,
-                timing=firing.timing,
+                pane=firing.pane + query.panes_before,
+                timing="early" if early else firing.timing,
                 slices=tuple(parts),
+                sample=None if sampled is None else sampled.facts,
             )
         )
     return tuple(windows)
+
+
+def _remember_promises(step: PlannedStep, advances: Sequence[_Advance], emission: Emission) -> None:
+    """Note what was promised early, to audit it, and compare what exact panes tell."""
+    for advance in advances:
+        query = advance.query
+        if query.sampler is not None:
+            ahead_ms = [0 if each.trusted else each.max_ahead_ms for each in query.readers]
+            early = [window for window in advance.windows if window.timing == "early"]
+            query.sampler.committed(
+                step.plans[query.number],
+                [(window.end_ms, emission.lessons[window]) for window in early],
+                untrusted_ms=max(ahead_ms),
+            )
+        elif query.audits is not None:
+            audit_panes(query.audits, step.template, advance.windows)
+
+
+def _grown_slack(
+    query: DeployedQuery,
+    plan: Sequence[PlannedRange],
+    statistics: Mapping[tuple[int, int, int], PartitionStatistics],
+) -> dict[int, int]:
+    """Return how long K-Slack waits from now on, for each input that has it."""
+    slack_ms = {
+        index: query.state.slack_ms.get(index, 0)
+        for index, reader in enumerate(query.readers)
+        if isinstance(reader.watermark, KSlack)
+    }
+    for index, piece in plan:
+        seen = statistics.get((query.number, index, piece.partition))
+        if seen is not None and index in slack_ms:
+            slack_ms[index] = max(slack_ms[index], math.ceil(seen.delay_most_ms))
+    return slack_ms
 
 
 def _row_count(template: Template, table: pa.Table) -> int:
     """Count the rows behind some state."""
     if template.keeps_rows:
         return int(table.num_rows)
+    if template.samples:
+        return stragglers(table)
     return int(pc.sum(table[ROWS]).as_py() or 0)
 
 
@@ -379,10 +438,16 @@ def _input_reports(statistics: Sequence[PartitionStatistics]) -> tuple[InputRepo
     return tuple(found.values())
 
 
-def _with_rows_out(advance: _Advance, rows: Mapping[ClosingWindow, int]) -> QueryChange:
+def _with_rows_out(
+    advance: _Advance, rows: Mapping[ClosingWindow, int], emission: Emission
+) -> QueryChange:
     out = sum(rows[window] for window in advance.windows)
     counted = replace(advance.change.counted, rows_out=out)
-    return replace(advance.change, counted=counted)
+    change = replace(advance.change, counted=counted)
+    if advance.monitor is None or advance.query.sampler is None:
+        return change
+    lessons = [emission.lessons[window] for window in advance.windows]
+    return replace(change, sampling=advance.query.sampler.learned(advance.monitor, lessons))
 
 
 def _pane_reports(
@@ -391,7 +456,7 @@ def _pane_reports(
     for advance in advances:
         for window in advance.windows:
             swept_ms = None
-            if window.timing == "on_time":
+            if window.timing in ("on_time", "early"):
                 swept_ms = advance.query.sweep_arrival_ms(window.end_ms)
                 swept_ms = advance.newest_arrival_ms if swept_ms is None else swept_ms
             yield PaneReport(

@@ -157,6 +157,10 @@ class Fleet:
             UNKNOWN_DEVIATION_MS if forecast is None else forecast.deviation_ms
         )
         arrival_ms = query.sweep_arrival_ms(deadline_ms)
+        early_ms = query.closes_early_at_ms(deadline_ms)
+        if early_ms is not None and (arrival_ms is None or early_ms < arrival_ms):
+            arrival_ms = early_ms
+            columns.sweep_ms[row], columns.sweep_deviation_ms[row] = early_ms, 0.0
         columns.known[row] = arrival_ms is not None
         if query.state.pending is not None:
             columns.due_at_ms[row] = -_NEVER
@@ -164,9 +168,12 @@ class Fleet:
         elif arrival_ms is not None:
             columns.due_at_ms[row] = arrival_ms
         else:
+            slack_ms = query.state.slack_ms
             bound_ms = max(
-                reader.watermark.bound_ms if isinstance(reader.watermark, BoundedLateness) else 0
-                for reader in query.readers
+                reader.watermark.bound_ms
+                if isinstance(reader.watermark, BoundedLateness)
+                else slack_ms.get(index, 0)
+                for index, reader in enumerate(query.readers)
             )
             behind = bool(waiting) and min(waiting) < now_ms - _BACKLOG_MS
             if query.state.watermark_ms is None or behind:

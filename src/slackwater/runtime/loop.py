@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from slackwater.errors import JournalError, UnavailableError
+from slackwater.runtime.auditing import Auditor
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
@@ -54,6 +55,7 @@ class Loop:
         ledger: Ledger,
         executor: StepExecutor,
         clerk: DeadLetterClerk | None,
+        auditor: Auditor,
         policy: Policy,
         clock: Clock,
         slots: int,
@@ -67,6 +69,7 @@ class Loop:
         self._ledger = ledger
         self._executor = executor
         self._clerk = clerk
+        self._auditor = auditor
         self._policy = policy
         self._clock = clock
         self._slots = slots
@@ -103,6 +106,8 @@ class Loop:
             self._settle()
         if not self._stopping.is_set():
             self._file_all()
+            if self._auditor.look(self._fleet.queries):
+                self._auditor.work()
 
     def stop(self) -> None:
         """Make the loop end soon."""
@@ -357,6 +362,8 @@ class Loop:
             self._filed_ms = now_ms
             if self._ledger.has_duties:
                 self._chores.append(self._keeper.submit(self._clerk.work))
+        elif self._auditor.look(self._fleet.queries):
+            self._chores.append(self._keeper.submit(self._auditor.work))
 
     def _source_states(self) -> dict[int, list[object]]:
         return {

@@ -109,6 +109,13 @@ def finish(table: pa.Table, keys: Sequence[str], aggregates: Mapping[str, Aggreg
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
+def group_ids(table: pa.Table, keys: Sequence[str]) -> tuple[NDArray[np.int64], pa.Table]:
+    """Find the group of each row, in order of first appearance, and the keys of each group."""
+    groups = _group(table, keys)
+    heads = table.select(keys).take(groups.first_rows) if keys else table.select([])
+    return groups.ids, heads
+
+
 def _group(table: pa.Table, keys: Sequence[str]) -> _Groups:
     rows = table.num_rows
     codes, radix = np.zeros(rows, dtype=np.int64), 1

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from slackwater.app.nodes import LegsNode, joined
 from slackwater.runtime.merge import finish, merge
+from slackwater.runtime.sample_facts import SampleFacts
 from slackwater.runtime.state import SliceState
 from slackwater.spark.row_joins import WINDOW
 from slackwater.spark.shapes import ResultShape
@@ -30,6 +31,7 @@ class ClosingWindow:
     pane: int
     timing: str
     slices: tuple[SliceState, ...]
+    sample: SampleFacts | None = None  # of a window that is estimated
 
     @property
     def rows(self) -> int:
@@ -101,7 +103,10 @@ def settle_join(join: LegsNode, table: pa.Table) -> pa.Table:
 
 
 def with_pane_columns(
-    shape: ResultShape, values: pa.Table, windows: Sequence[ClosingWindow]
+    shape: ResultShape,
+    values: pa.Table,
+    windows: Sequence[ClosingWindow],
+    accuracies: Sequence[float] | None = None,
 ) -> PaneRows:
     """Put the columns that every pane row has before keys and values, derived ones behind."""
     owner = values[WINDOW].to_numpy().astype(np.int64)
@@ -112,7 +117,7 @@ def with_pane_columns(
         _timestamps([window.end_ms for window in windows]),
         pa.array([window.pane for window in windows], pa.int32()),
         pa.array([window.timing for window in windows], pa.string()),
-        pa.array(np.ones(len(windows))),
+        pa.array(np.ones(len(windows)) if accuracies is None else np.array(accuracies)),
     ]
     owner_index = pa.array(owner)
     arrays = [column.take(owner_index) for column in columns] + values.columns
@@ -148,6 +153,24 @@ def with_retractions(table: pa.Table, windows: Sequence[ClosingWindow]) -> pa.Ta
     # Columns that are never null in a result are so here.
     named = pa.table(dict(zip(table.column_names, table.columns, strict=True)))
     return pa.concat_tables([named, pa.table(arrays, names=table.column_names)])
+
+
+def with_exact_bounds(shape: ResultShape, panes: PaneRows) -> PaneRows:
+    """Give exact panes the columns of estimated ones: bounds that leave nothing open."""
+    table, columns = panes.table, {}
+    for name in table.column_names:
+        if name not in shape.aggregates:
+            columns[name] = table[name]
+            continue
+        exact = table[name].cast(pa.float64())
+        columns |= {name: exact, f"{name}_low": exact, f"{name}_high": exact}
+    rows = table.num_rows
+    columns["confidence"] = pa.array(np.ones(rows))
+    columns["sampled"] = columns["population"] = pa.nulls(rows, pa.int64())
+    columns["met"] = pa.array(np.ones(rows, dtype=bool))
+    fields = {field.name: field for field in PANE_FIELDS}
+    schema = pa.schema([fields.get(n, pa.field(n, c.type)) for n, c in columns.items()])
+    return PaneRows(pa.Table.from_arrays(list(columns.values()), schema=schema), panes.owner)
 
 
 def _timestamps(times_ms: Sequence[int]) -> pa.Array:

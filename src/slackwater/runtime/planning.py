@@ -75,4 +75,6 @@ def plan_query(query: DeployedQuery, now_ms: float, max_events: int) -> tuple[Pl
         share = max(1, max_events // len(query.readers))
         ranges = reader.plan(query.positions(index), now_ms, share)
         planned += [(index, piece) for piece in ranges]
+    if query.sampler is not None:
+        return query.sampler.planned(query.state, query.readers, planned, now_ms)
     return tuple(planned)

@@ -52,6 +52,7 @@ class StoredRows(NamedTuple):
 def range_to_json(planned: PlannedRange) -> list[Any]:
     """Write a planned range compactly."""
     index, piece = planned
+    sampled = [] if piece.sample is None else [piece.sample]
     return [
         index,
         piece.partition,
@@ -61,13 +62,15 @@ def range_to_json(planned: PlannedRange) -> list[Any]:
         piece.watermark_ms,
         int(piece.idle),
         piece.detail,
+        *sampled,
     ]
 
 
 def range_from_json(cells: Sequence[Any]) -> PlannedRange:
     """Read a planned range."""
-    index, partition, first, until, events, watermark_ms, idle, detail = cells
-    return index, Range(partition, first, until, events, watermark_ms, bool(idle), detail)
+    index, partition, first, until, events, watermark_ms, idle, detail, *sampled = cells
+    sample = sampled[0] if sampled else None
+    return index, Range(partition, first, until, events, watermark_ms, bool(idle), detail, sample)
 
 
 def plan_record(
@@ -125,6 +128,8 @@ def change_to_json(change: QueryChange) -> Json:
             for block in blocks
         ],
         "n": _counters_to_json(counted),
+        **({} if change.sampling is None else {"sampling": change.sampling}),
+        **({"slack": list(change.slack_ms.items())} if change.slack_ms else {}),
         "stages": [
             [
                 list(stage.fired.items()),
@@ -165,6 +170,8 @@ def change_from_json(cells: Json, rows: StageRows) -> QueryChange:
             for number, (fired, until_ms, gone, replaced) in enumerate(cells["stages"], start=1)
         ),
         keyed=_keyed_from_json(cells.get("keyed"), rows),
+        sampling=cells.get("sampling"),
+        slack_ms=dict(cells.get("slack", ())),
     )
 
 
@@ -197,6 +204,8 @@ def query_to_json(state: QueryState) -> Json:
         "n": _counters_to_json(state.counters),
         "quarantined": state.quarantined,
         "sources": state.source_states,
+        "sampling": state.sampling,
+        "slack": list(state.slack_ms.items()),
         "stages": [
             [list(stage.panes.items()), stage.gone_until_ms, list(stage.sources)]
             for stage in state.stages
@@ -218,6 +227,8 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
         counters=Counters(*cells["n"]),
         quarantined=cells["quarantined"],
         source_states=cells["sources"],
+        sampling=cells.get("sampling"),
+        slack_ms=dict(cells.get("slack", ())),
         stages=tuple(
             StageState(
                 panes=dict(panes),

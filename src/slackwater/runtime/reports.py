@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slackwater.progress.epochs import DelayMoments
+from slackwater.sampling.audits import Audits
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class QueryReport:
     arrivals_per_s: float | None = None  # over the last seconds; None: not known yet
     lags: Mapping[str, int] = field(default_factory=dict)  # by topic/partition
     lost: int = 0  # records gone from the source before they were read
+    bounds: Audits | None = None  # of a query with an error wish: whether its bounds hold
 
 
 class Observer(Protocol):

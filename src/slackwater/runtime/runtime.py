@@ -20,9 +20,11 @@ from slackwater.app.outputs import Output
 from slackwater.app.sizes import to_bytes
 from slackwater.app.stream import App
 from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.lateness.state import LatenessWish
 from slackwater.lateness.tier_policies import default_tiering
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
+from slackwater.runtime.auditing import Auditor
 from slackwater.runtime.block_files import storage_files
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
@@ -39,12 +41,13 @@ from slackwater.runtime.loop import Loop
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
+from slackwater.runtime.sampler import QuerySampler
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
 from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
-from slackwater.spark.frames import Template
+from slackwater.spark.frames import Bounds, Template
 from slackwater.spark.latebound import parallelism, stored_bytes
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.pools import StepPools
@@ -168,6 +171,7 @@ class Runtime:
             ledger=self._ledger,
             executor=executor,
             clerk=clerk if dead_letters == "file" else None,
+            auditor=Auditor(self._runner, self._exactly),
             policy=policy or klink(),
             clock=self._clock,
             slots=self._slots,
@@ -190,14 +194,15 @@ class Runtime:
         try:
             for output in app.outputs:
                 query = name if single else f"{name}/{output.name}"
-                opened.append(self._open_output(output, query, inputs, reset=reset))
+                for bounds in _bounds_of(output):
+                    opened.append(self._open_output(output, query, inputs, bounds, reset=reset))
         except BaseException:
             for each in opened:
                 each.close()
             raise
         for each in opened:
             self._start(each, reset=reset)
-        return [each.name for each in opened]
+        return [each.name for each in opened if each.bounds != "exact"]
 
     def run(
         self,
@@ -309,17 +314,26 @@ class Runtime:
         self.close()
 
     def _open_output(
-        self, output: Output, name: str, inputs: dict[str, SourceDescription], *, reset: bool
+        self,
+        output: Output,
+        shown_as: str,
+        inputs: dict[str, SourceDescription],
+        bounds: Bounds,
+        *,
+        reset: bool,
     ) -> _Opened:
         """Open and check all that an output needs; nothing is written down yet."""
+        name = f"{shown_as}#exact" if bounds == "exact" else shown_as
         if any(query.state.name == name for query in self._fleet.queries):
             raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
-        opened = _Opened(output, name, [])
+        opened = _Opened(output, name, shown_as, bounds, [])
         try:
             for leaf in leaves(output.stream):
                 opened.readers.append(inputs[leaf.name].open(self._spark))
             opened.pipeline = self._pipeline(output, opened.readers)
             opened.mark = fingerprint(output, opened.pipeline, opened.readers)
+            if bounds == "early":
+                opened.mark["sampled"] = "by sub-streams"
             known = self._ledger.content.queries.get(name)
             if known is not None and not reset:
                 require_same(name, known.fingerprint, opened.mark)
@@ -332,25 +346,39 @@ class Runtime:
 
     def _start(self, opened: _Opened, *, reset: bool) -> None:
         """Let a query begin, or go on where the journal says it was."""
-        output, readers = opened.output, opened.readers
+        output, readers, bounds = opened.output, opened.readers, opened.bounds
         known = self._ledger.content.queries.get(opened.name)
         if known is not None and reset:
             self._blocks.remove(self._ledger.reset(opened.name))
             known = None
         state = known or self._ledger.introduce(opened.name, opened.mark)
         since = self._ledger.content.planned_since.pop(state.number, [])
+        grid = output.windows.grid(state.number)
+        sampler = None
+        if output.error is not None and bounds == "early":
+            sampler = QuerySampler(output.error, grid, state.number)
         query = DeployedQuery(
             row=len(self._fleet.queries),
             state=state,
-            template=self._template(output, opened.pipeline, readers, state.number),
+            template=self._template(output, opened.pipeline, readers, state.number, bounds),
             readers=tuple(readers),
-            grid=output.windows.grid(state.number),
+            grid=grid,
+            sampler=sampler,
+            panes_before=1 if bounds == "exact" else 0,
+            shown_as=opened.shown_as,
+            audits=self._named(opened.shown_as).sampler if bounds == "exact" else None,
+            audited_by_panes=output.lateness.first_ms > 0,
         )
+        if known is None and bounds == "exact":
+            for mine, early in zip(readers, self._named(opened.shown_as).readers, strict=True):
+                mine.restore({}, early.state(), ())  # the same stream, from its beginning
         for index, reader in enumerate(readers):
             saved = state.source_states[index] if index < len(state.source_states) else None
             ranges = [piece for i, piece in since if i == index]
             reader.restore(query.positions(index), saved, ranges)
-        self._ledger.remember_wish(state.number, output.lateness)
+        # Early panes are not amended: the exact ones follow, from a query of their own.
+        wish = LatenessWish() if bounds == "early" else output.lateness
+        self._ledger.remember_wish(state.number, wish)
         if known is None:
             self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
         self._fleet.add(query, self._clock.now_ms())
@@ -369,9 +397,10 @@ class Runtime:
         pipeline: CheckedPipeline,
         readers: Sequence[SourceReader],
         number: int,
+        bounds: Bounds,
     ) -> Template:
         alone = None if pipeline.fusable else number
-        key = (id(output), _keys(readers), alone)
+        key = (id(output), _keys(readers), alone, bounds)
         if key not in self._templates:
             if alone is not None and not any(k[0] == id(output) for k in self._templates):  # type: ignore[index]
                 logger.warning(
@@ -380,9 +409,14 @@ class Runtime:
                     output.place,
                 )
             self._templates[key] = Template(
-                len(self._templates), output, pipeline, tuple(readers), alone
+                len(self._templates), output, pipeline, tuple(readers), alone, bounds
             )
         return self._templates[key]
+
+    def _exactly(self, query: DeployedQuery) -> Template:
+        """Find the template that computes a query that samples from all of its records."""
+        it = query.template
+        return self._template(it.output, it.pipeline, it.readers, query.number, "exact")
 
     def _find(self, number: int) -> DeployedQuery | None:
         return self._fleet.find(number)
@@ -417,6 +451,7 @@ class Runtime:
             arrivals_per_s=live.arrivals_per_s,
             lags=live.lags,
             lost=live.lost,
+            bounds=None if query.sampler is None else query.sampler.monitor(state).audits,
         )
 
 
@@ -426,6 +461,8 @@ class _Opened:
 
     output: Output
     name: str
+    shown_as: str  # the name on its panes
+    bounds: Bounds
     readers: list[SourceReader]
     pipeline: CheckedPipeline = field(init=False)
     mark: dict[str, Any] = field(init=False)
@@ -434,6 +471,17 @@ class _Opened:
         """Give the inputs up again."""
         for reader in self.readers:
             reader.close()
+
+
+def _bounds_of(output: Output) -> tuple[Bounds, ...]:
+    """List the queries that one output is made of.
+
+    The exact panes that follow early ones come from a query of their own, which reads everything:
+    so it has all that a query without the wish has, and the same results.
+    """
+    if output.error is None:
+        return (None,)
+    return ("early", "exact") if output.lateness.first_ms else ("early",)
 
 
 def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:

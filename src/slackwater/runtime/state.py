@@ -154,6 +154,8 @@ class QueryChange:
     stages: tuple[StageChange, ...] = ()  # of a chain of windows, from the second on
     keyed: KeyedChange | None = None  # of windows that each key has for itself
     lateness: LatenessChange | None = None  # None: nothing is to be remembered
+    sampling: dict[str, Any] | None = None  # what a query that samples has learned since
+    slack_ms: Mapping[int, int] = field(default_factory=dict)  # input -> what K-Slack waits now
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,8 @@ class QueryState:
     lateness: LatenessState = field(default_factory=LatenessState)
     wish: LatenessWish | None = None  # of late events
     next_wish: LatenessWish | None = None  # once the pending plan is done, as it was planned
+    sampling: dict[str, Any] | None = None  # what a query that samples has learned so far
+    slack_ms: Mapping[int, int] = field(default_factory=dict)  # input -> what K-Slack waits
 
     @property
     def watermark_ms(self) -> int | None:
@@ -245,6 +249,10 @@ class QueryState:
         )
         if change.keyed is not None:
             self.keyed = self.keyed.after(change.keyed)
+        if change.sampling is not None:
+            self.sampling = change.sampling
+        if change.slack_ms:
+            self.slack_ms = dict(change.slack_ms)
         self.counters = self.counters.plus(change.counted)
         self.pending, self.pending_amends = None, False
         self.wish, self.next_wish = self.next_wish or self.wish, None

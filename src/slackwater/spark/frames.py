@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from slackwater.app.aggregates import Aggregate
+from slackwater.app.aggregates import Aggregate, Partial
 from slackwater.app.nodes import EVENT_TIME
 from slackwater.app.outputs import Output
+from slackwater.app.sampled import sampled_partials
 from slackwater.app.watermarks import FromSource, Punctuated
-from slackwater.app.windows import CountWindows
+from slackwater.app.windows import CountWindows, Windows
 from slackwater.spark.flows import PLACE_COLUMNS, Flow, through
 from slackwater.spark.keyed_rows import (
     PLACES,
@@ -26,6 +28,15 @@ from slackwater.spark.keyed_rows import (
     value_columns,
 )
 from slackwater.spark.pipeline import CheckedPipeline, visible_columns
+from slackwater.spark.sampled import (
+    SAMPLE,
+    SAMPLE_TYPE,
+    STRATUM_COLUMNS,
+    SUBSTREAM,
+    population_frame,
+    substream_of,
+    taken_sql,
+)
 from slackwater.spark.sources.base import (
     ARRIVAL,
     MALFORMED,
@@ -40,12 +51,17 @@ SLICE = "_sw_slice"
 ROWS = "_sw_rows"
 STATISTICS = "_sw_statistics"
 
+# Of an output with an error wish: which of its panes a query makes.
+Bounds = Literal["early", "exact"] | None
+
 
 @dataclass(frozen=True, eq=False)
 class Template:
     """Describe what queries share so that one step can serve them all.
 
-    `query` is the number of its only query where the pipeline drops the query's number.
+    `query` is the number of its only query where the pipeline drops the query's number. `bounds`
+    says, where the output has an error wish, which of its panes are made: the early ones, from a
+    sample, or the exact ones that follow.
     """
 
     index: int
@@ -55,6 +71,23 @@ class Template:
         SourceReader, ...
     ]  # of one of its queries; the others' differ in parameters only
     query: int | None = None
+    bounds: Bounds = None
+
+    @property
+    def samples(self) -> bool:
+        """Tell whether its steps sample."""
+        return self.bounds == "early"
+
+    @property
+    def partials(self) -> list[Partial]:
+        """List what steps compute of each group."""
+        return [
+            partial
+            for name, aggregate in self.aggregates.items()
+            for partial in (
+                sampled_partials(name, aggregate) if self.samples else aggregate.partials(name)
+            )
+        ]
 
     @property
     def aggregates(self) -> dict[str, Aggregate]:
@@ -75,12 +108,9 @@ class Template:
         if isinstance(windows, CountWindows):
             values = value_columns(self.aggregates).values()
             return [*self.output.by, ROWS, *span_columns(windows), *values]
-        partials = (
-            partial.column
-            for name, aggregate in self.aggregates.items()
-            for partial in aggregate.partials(name)
-        )
-        return [*self.output.by, ROWS, *span_columns(windows), *partials]
+        stratum = STRATUM_COLUMNS if self.samples else ()
+        partials = (partial.column for partial in self.partials)
+        return [*self.output.by, ROWS, *span_columns(windows), *partials, *stratum]
 
     def samples_statistics(self, index: int) -> bool:
         """Tell whether a sample of an input's records is enough (the source tells its time)."""
@@ -104,6 +134,11 @@ def step_frame(
         for frame, reader in zip(rows, template.readers, strict=True)
     )
     counted = isinstance(template.output.windows, CountWindows)
+    if template.samples:
+        usable = (
+            frame.where(taken_sql(reader))
+            for frame, reader in zip(list(usable), template.readers, strict=True)
+        )
     stream = _stream(template, usable, PLACES if counted else ())
     if single and (template.pipeline.calls_python or len(rows) > 1):
         # Behind a Python function Spark no longer knows it, and several inputs are as many.
@@ -111,6 +146,8 @@ def step_frame(
     stream = sliced(template, stream)
     if template.keeps_rows:
         main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
+    elif template.samples:
+        main = _sampled_main(template, stream, rows)
     elif counted:
         kept = event_columns(
             stream.columns, template.pipeline.event_time, template.output.by, template.aggregates
@@ -119,11 +156,7 @@ def step_frame(
         keys = _quoted(template.output.by)
         main = stream.selectExpr(QUERY, SLICE, *keys, f"1L AS {ROWS}", *columns)
     else:
-        partials = [
-            F.expr(partial.sql).alias(partial.column)
-            for name, aggregate in template.aggregates.items()
-            for partial in aggregate.partials(name)
-        ]
+        partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
         grouped = stream.groupBy(QUERY, SLICE, *_quoted(template.output.by))
         times = spans(template.output.windows, template.pipeline.event_time)
         main = grouped.agg(
@@ -142,6 +175,33 @@ def step_frame(
             .selectExpr(QUERY, "NULL", *nothing, STATISTICS)
         )
     return result
+
+
+def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFrame]) -> DataFrame:
+    """Aggregate the rows of a sample by sub-stream too, and count all records beside them."""
+    windows = template.output.windows
+    assert isinstance(windows, Windows)
+    time = f"unix_millis(`{template.pipeline.event_time}`)"
+    number = QUERY if template.query is None else f"{template.query}"
+    width = substream_of(windows)
+    grouped = stream.withColumn(
+        SUBSTREAM, F.expr(windows.substream_sql(time, number, width))
+    ).groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM)
+    partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
+    kept = [name for name in template.state_columns if name not in STRATUM_COLUMNS]
+    nothing = [f"CAST(NULL AS {kind})" for kind in ("BIGINT", "BIGINT", "INT", "DOUBLE")]
+    main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials).selectExpr(
+        QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing
+    )
+    counted = population_frame(
+        windows,
+        template.readers,
+        rows,
+        [_valid(reader) for reader in template.readers],
+        slice_column=SLICE,
+        columns=len(template.state_columns),
+    )
+    return main.union(counted).toDF(QUERY, SLICE, *template.state_columns)
 
 
 def _stream(
@@ -249,13 +309,20 @@ def _unused_rows(
 
 
 def entry_rows(
-    reader: LateBoundReader, specification: DataFrame, index: int, *, sampled: bool = False
+    template: Template, specification: DataFrame, index: int, *, sampled: bool = False
 ) -> DataFrame:
-    """Turn the specification of one input into its records."""
-    entries = specification.selectExpr(
-        f"explode(from_json(s{index}, 'array<{reader.entry_type}>')) AS r"
-    )
-    return reader.expand_sampled(entries) if sampled else reader.expand(entries)
+    """Turn the specification of one input into its records; `sampled`, for statistics alone."""
+    reader = template.readers[index]
+    assert isinstance(reader, LateBoundReader)
+    kind = reader.entry_type
+    if template.samples:
+        kind = f"struct<r:{kind},s:{SAMPLE_TYPE}>"
+    entries = specification.selectExpr(f"explode(from_json(s{index}, 'array<{kind}>')) AS r")
+    if template.samples:
+        entries = entries.selectExpr("r.r AS r", f"r.s AS {SAMPLE}")
+    if sampled:
+        return reader.expand_sampled(entries)
+    return reader.expand(entries, (SAMPLE,) if template.samples else ())
 
 
 def _valid(reader: SourceReader) -> str:
@@ -286,6 +353,7 @@ def _statistics(index: int, reader: SourceReader) -> str:
         f"'newest', max({told}) FILTER (WHERE {holds}), "
         f"'newest_arrival', max_by({ARRIVAL}, {told}) FILTER (WHERE {holds}), "
         f"'delays', count(1) FILTER (WHERE {valid}), "
+        f"'delay_most', max({delay}) FILTER (WHERE {valid}), "
         f"'delay_sum', sum({delay}) FILTER (WHERE {valid}), "
         f"'delay_squares', sum({delay} * {delay}) FILTER (WHERE {valid})))"
     )

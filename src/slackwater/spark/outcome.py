@@ -29,6 +29,7 @@ class PartitionStatistics:
     delays: int
     delay_sum_ms: float
     delay_squares_ms2: float
+    delay_most_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,4 +85,5 @@ def _read_statistics(table: pa.Table) -> Iterator[PartitionStatistics]:
             delays=cell["delays"],
             delay_sum_ms=cell.get("delay_sum", 0.0),
             delay_squares_ms2=cell.get("delay_squares", 0.0),
+            delay_most_ms=cell.get("delay_most", 0.0),
         )

@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.checks import RESERVED_NAMES
 from slackwater.app.outputs import Output
+from slackwater.app.sampled import check_sampled_types
 from slackwater.errors import DescriptionError
 from slackwater.spark.flows import Flow, first_line, through, timed
 from slackwater.spark.latebound import classic_jvm
@@ -77,6 +78,8 @@ class CheckedPipeline:
         if output.row_join is not None:
             rows = joined_rows(output.row_join, rows)
         self.aggregates = self._bind_aggregates(rows)
+        if output.error is not None:
+            check_sampled_types(output.place, self.aggregates)
         self._check_result(rows)
         self.shapes = checked_shapes(spark, output, rows, self.aggregates)
 

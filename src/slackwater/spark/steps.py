@@ -22,6 +22,7 @@ from slackwater.spark.jobtimes import JobWatch
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.outcome import StepOutcome, read_outcome
 from slackwater.spark.prepared import PreparedPlans
+from slackwater.spark.sampled import sample_cell, sample_sql
 from slackwater.spark.sources.base import LateBoundReader, Range, ScanReader, SourceReader
 
 
@@ -118,9 +119,12 @@ class StepRunner:
                     specification = fixed_specification(
                         self._spark, [_specification(template, share) for share in shares]
                     )
-                rows.append(entry_rows(reader, specification, index))
+                rows.append(entry_rows(template, specification, index))
             elif isinstance(reader, ScanReader):
-                rows.append(reader.scan(self._spark, mine))
+                scanned = reader.scan(self._spark, mine)
+                if template.samples:
+                    scanned = scanned.selectExpr("*", sample_sql(mine))
+                rows.append(scanned)
             else:
                 raise TypeError(f"{type(reader).__name__} can read neither inline nor by a scan")
         return rows
@@ -130,12 +134,12 @@ def _late_bound_frame(
     template: Template, specification: DataFrame, *, single: bool = True
 ) -> DataFrame:
     readers = [reader for reader in template.readers if isinstance(reader, LateBoundReader)]
-    rows = [entry_rows(reader, specification, index) for index, reader in enumerate(readers)]
+    rows = [entry_rows(template, specification, index) for index in range(len(readers))]
     measured = [
-        entry_rows(reader, specification, index, sampled=True)
+        entry_rows(template, specification, index, sampled=True)
         if template.samples_statistics(index)
         else rows[index]
-        for index, reader in enumerate(readers)
+        for index in range(len(readers))
     ]
     return step_frame(template, rows, measured, single=single)
 
@@ -152,7 +156,10 @@ def _specification(template: Template, pieces: Sequence[Piece]) -> list[str]:
     entries: list[list[object]] = [[] for _ in template.readers]
     for piece in pieces:
         if isinstance(piece.reader, LateBoundReader) and piece.range.events:
-            entries[piece.input].append(piece.reader.entry(piece.query, piece.range))
+            entry: object = piece.reader.entry(piece.query, piece.range)
+            if template.samples:
+                entry = {"r": entry, "s": sample_cell(piece.range)}
+            entries[piece.input].append(entry)
     return [json.dumps(entry, separators=(",", ":")) for entry in entries]
 
 

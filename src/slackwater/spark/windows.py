@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -74,7 +74,21 @@ def joined_state(spark: SparkSession, template: Template, rows: pa.Table) -> Dat
 def pane_frame(template: Template, state: DataFrame, pane: PaneValues) -> DataFrame:
     """Compute a window's result as one batch over its state."""
     shape = template.pipeline.shapes[0]
-    return _with_derived(shape, _result(template, state).selectExpr(*pane.expressions(), "*"))
+    result = _result(template, state)
+    if template.bounds == "exact":
+        result = result.selectExpr(*map(quoted, shape.by), *_exact_bounds(shape.aggregates))
+    return _with_derived(shape, result.selectExpr(*pane.expressions(), "*"))
+
+
+def _exact_bounds(names: Iterable[str]) -> list[str]:
+    """Write the columns of estimated panes for exact values."""
+    columns = [
+        f"CAST({quoted(name)} AS DOUBLE) AS {quoted(name + bound)}"
+        for name in names
+        for bound in ("", "_low", "_high")
+    ]
+    unknown = ["CAST(NULL AS BIGINT) AS sampled", "CAST(NULL AS BIGINT) AS population"]
+    return [*columns, "1D AS confidence", *unknown, "TRUE AS met"]
 
 
 def _result(template: Template, state: DataFrame) -> DataFrame:

@@ -40,6 +40,7 @@ class Range:
     watermark_ms: int | None = None
     idle: bool = False
     detail: Any = None
+    sample: Any = None  # how records are sampled (JSON values only); None: all are taken
 
 
 class SourceReader(ABC):
@@ -107,6 +108,10 @@ class SourceReader(ABC):
         """Tell when something next arrives, for a source that foresees; None: nothing will."""
         return None
 
+    def again(self, partition: int, first: int, until: int) -> Range | None:
+        """Name records that were read before, to audit a result; None where that cannot be done."""
+        return None
+
     def finished(self, positions: Mapping[int, int], now_ms: float) -> bool:
         """Tell whether everything has been read and nothing will ever come."""
         return False
@@ -156,10 +161,11 @@ class LateBoundReader(SourceReader):
         """Write one range as a specification entry (JSON values only, of `entry_type`)."""
 
     @abstractmethod
-    def expand(self, entries: DataFrame) -> DataFrame:
+    def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn a frame with one column `r` (of `entry_type`) into source rows.
 
-        The result has the columns of `schema`, then SYSTEM_COLUMNS. No shuffle, no nondeterminism.
+        The result has the columns of `schema`, then SYSTEM_COLUMNS, then `further` columns that
+        entries have beside `r`. No shuffle, no nondeterminism.
         """
 
     def expand_sampled(self, entries: DataFrame) -> DataFrame:

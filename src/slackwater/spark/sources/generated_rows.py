@@ -40,7 +40,7 @@ class RowShape:
     helpers: tuple[tuple[str, str], ...] = ()
     parameters: tuple[str, ...] = ()  # their values come with each entry
 
-    def expand(self, entries: DataFrame, step: int = 1) -> DataFrame:
+    def expand(self, entries: DataFrame, step: int = 1, further: Sequence[str] = ()) -> DataFrame:
         """Make the records of all entries, or those whose offset is a multiple of `step`."""
         first = "r.first" if step == 1 else f"((r.first + {step - 1}) & ~{step - 1})"
         offsets = f"sequence({first}, r.until - 1, {step}L)"
@@ -56,6 +56,7 @@ class RowShape:
                 for place, name in enumerate(self.parameters)
             ),
             f"explode(if({first} < r.until, {offsets}, array())) AS n",
+            *further,
         )
         h = "xxhash64(salt ^ n)"
         records = numbers.selectExpr(
@@ -67,6 +68,7 @@ class RowShape:
             f"{_key_sql(h, self.keys, self.skew)} AS key",
             f"{arrival_us_sql(self.irregular)} AS arrival_us",
             *map(_quoted, self.parameters),
+            *further,
         )
         for layer in layers(self.helpers):
             written = (f"{expression} AS {_quoted(name)}" for name, expression in layer)
@@ -80,6 +82,7 @@ class RowShape:
             f"n AS {OFFSET}",
             f"(arrival_us + 999) div 1000 AS {ARRIVAL}",
             f"cast(null AS string) AS {MALFORMED}",
+            *further,
         )
 
 

@@ -144,6 +144,10 @@ class GeneratorReader(LateBoundReader):
             latest_ms = max(latest_ms, swept_ms if end_ms is None else min(swept_ms, end_ms))
         return latest_ms
 
+    def again(self, partition: int, first: int, until: int) -> Range:
+        """Name records that were read before."""
+        return Range(partition, first, until, max(0, until - first))
+
     def finished(self, positions: Mapping[int, int], now_ms: float) -> bool:
         """Tell whether the stream has a last record in each partition, and all are read."""
         return all(
@@ -201,9 +205,9 @@ class GeneratorReader(LateBoundReader):
             entry["parameters"] = [value for _, value in self._description.parameters]
         return entry
 
-    def expand(self, entries: DataFrame) -> DataFrame:
+    def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn entries into source rows."""
-        return self._shape.expand(entries)
+        return self._shape.expand(entries, further=further)
 
     def expand_sampled(self, entries: DataFrame) -> DataFrame:
         """Turn entries into every sixteenth of their rows, the same however ranges are cut."""

@@ -93,12 +93,15 @@ class JsonRecords:
                 "or None where timestamps are ISO-8601 text"
             )
 
-    def parse(self, frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
+    def parse(
+        self, frame: DataFrame, carried: Sequence[str] = (), *, further: Sequence[str] = ()
+    ) -> DataFrame:
         """Read QUERY, PARTITION, OFFSET, ARRIVAL and LINE as `schema`, then SYSTEM_COLUMNS.
 
-        Columns of `frame` to be `carried` along come between the two.
+        Columns of `frame` to be `carried` along come between the two, `further` ones behind.
         """
-        system = (*map(sql_name, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
+        placed = (*map(sql_name, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
+        system = (*placed, *further)
         fields = self.schema.fields
         instants = {
             field.name: f"_sw_instant_{index}"
@@ -133,7 +136,7 @@ class JsonRecords:
             .selectExpr(*system, LINE, parsed)
             .selectExpr(*system, LINE, _PARSED, *read)
             .selectExpr("*", f"{' AND '.join(valid)} AS {_VALID}")
-            .selectExpr(*columns, *system, f"if({_VALID}, NULL, {LINE}) AS {MALFORMED}")
+            .selectExpr(*columns, *placed, f"if({_VALID}, NULL, {LINE}) AS {MALFORMED}", *further)
         )
 
     def _raw_ddl(self) -> str:
@@ -164,20 +167,22 @@ class InlineRows(LateBoundReader):
     entry_type = ENTRY_TYPE
     records: JsonRecords
 
-    def expand(self, entries: DataFrame) -> DataFrame:
+    def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn entries of ENTRY_TYPE into source rows."""
         return self.records.parse(
             entries.selectExpr(
-                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", "inline(r.blocks)"
+                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", *further, "inline(r.blocks)"
             )
             .selectExpr(
                 QUERY,
                 PARTITION,
+                *further,
                 "first",
                 f"arrival AS {ARRIVAL}",
                 f"posexplode(rows) AS (at, {LINE})",
             )
-            .selectExpr(QUERY, PARTITION, f"first + at AS {OFFSET}", ARRIVAL, LINE)
+            .selectExpr(QUERY, PARTITION, *further, f"first + at AS {OFFSET}", ARRIVAL, LINE),
+            further=further,
         )
 
 

@@ -75,6 +75,7 @@ class KafkaRows(LateBoundReader, ScanReader):
                 watermark_ms=piece.watermark_ms,
                 idle=piece.idle,
                 detail={name: piece.detail[name] for name in ("topic", "partition", "now")},
+                sample=piece.sample,
             )
             for begin, until in itertools.pairwise(cuts)
         ]
@@ -96,22 +97,22 @@ class KafkaRows(LateBoundReader, ScanReader):
         notes = self._lines.notes(*place, records) if self._description.metadata else []
         return inline_entry(query, piece.partition, _blocks(records, lines, notes, piece))
 
-    def expand(self, entries: DataFrame) -> DataFrame:
+    def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn entries into source rows."""
         rows = (
             entries.selectExpr(
-                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", "inline(r.blocks)"
+                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", *further, "inline(r.blocks)"
             )
             .selectExpr(
-                *(QUERY, PARTITION, "first", f"arrival AS {ARRIVAL}", "notes"),
+                *(QUERY, PARTITION, *further, "first", f"arrival AS {ARRIVAL}", "notes"),
                 f"posexplode(rows) AS (at, {LINE})",
             )
             .selectExpr(
-                *(QUERY, PARTITION, f"first + at AS {OFFSET}", ARRIVAL, LINE),
+                *(QUERY, PARTITION, *further, f"first + at AS {OFFSET}", ARRIVAL, LINE),
                 f"notes[at] AS {NOTE}",
             )
         )
-        return self._parsed(rows)
+        return self._parsed(rows, further)
 
     def scan(self, spark: SparkSession, ranges: Sequence[tuple[int, Range]]) -> DataFrame:
         """Let executors read the ranges of many queries, spread evenly over tasks."""
@@ -143,13 +144,13 @@ class KafkaRows(LateBoundReader, ScanReader):
         )
         return self._parsed(task.rows(spark, shares))
 
-    def _parsed(self, rows: DataFrame) -> DataFrame:
+    def _parsed(self, rows: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         name = self._description.metadata
         if name is None:
-            return self._records.parse(rows.drop(NOTE))
+            return self._records.parse(rows.drop(NOTE), further=further)
         note = f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(name)}"
-        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE)
-        return self._records.parse(rows.selectExpr(*system, note), [name])
+        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE, *further)
+        return self._records.parse(rows.selectExpr(*system, note), [name], further=further)
 
 
 def _blocks(

@@ -1,0 +1,234 @@
+"""Measure bounded results against waiting for everything: latency, errors, and the share sampled.
+
+Four ways to close windows, on the same events: `default` waits as long as the slowest record has
+ever taken (K-Slack) and uses every event; `aq_k_slack` uses all that has come once few enough are
+missing; `patient` samples but waits like the first; `early` samples and closes as soon as that is
+enough. Errors are those of the first pane of each window against one batch over all events.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+import slackwater as sw
+from slackwater.app.bounds import ErrorWish, SamplingMethod, bound_names
+from slackwater.app.outputs import Output
+from slackwater.bench.sampled_apps import SAMPLED_APPS, WINDOW_MS, SampledApp
+from slackwater.errors import DescriptionError
+from slackwater.progress.arrivals import stream_salt
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.reports import PaneReport, StepReport
+from slackwater.sampling.audits import binomial_tail
+from slackwater.simulate.sampled import STREAMS
+from slackwater.spark.latebound import fixed_specification
+from slackwater.spark.sinks.base import PANE_COLUMNS
+from slackwater.spark.sources.base import Range
+from slackwater.spark.sources.generator import Generator
+from slackwater.testing.batches import batch_panes
+
+METHODS: Final[dict[str, SamplingMethod | None]] = {
+    "default": None,
+    "aq_k_slack": "slack",
+    "patient": "patient",
+    "early": "early",
+}
+Place = tuple[str, int]  # a window, by its query and its end in milliseconds
+_LATEST_S: Final = 10.0  # after the last window, every event of it has arrived
+_NO_KEYS: Final = {*PANE_COLUMNS, *bound_names([])}
+
+
+@dataclass(frozen=True)
+class SampledRun:
+    """Say what to measure: an app, a stream (CC, GG, EC, EG) and a rate, for so many seconds."""
+
+    workload: str = "ysb"
+    stream: str = "EG"
+    rate: float = 5_000.0
+    seconds: float = 45.0
+    warmup: float = 20.0
+    error: float = 0.05
+    confidence: float = 0.95
+    groups: float | None = None
+    queries: int = 4
+    seed: int = 7
+    methods: tuple[str, ...] = tuple(METHODS)
+
+    def __post_init__(self) -> None:
+        """Refuse what is unknown."""
+        for field, value, known in (
+            ("workload", self.workload, tuple(SAMPLED_APPS)),
+            ("stream", self.stream, tuple(STREAMS)),
+            *(("methods", method, tuple(METHODS)) for method in self.methods),
+        ):
+            if value not in known:
+                raise DescriptionError(f"{field}={value!r} is unknown: use one of {known}")
+        for field, number, least in (
+            ("rate", self.rate, 10.0),
+            ("seconds", self.seconds, 1.0),
+            ("warmup", self.warmup, 10.0),
+            ("queries", self.queries, 1),
+        ):
+            if not math.isfinite(number) or number < least:
+                raise DescriptionError(f"{field}={number!r} cannot be: give {least:g} or more")
+
+    @property
+    def wish(self) -> ErrorWish:
+        """Return the wish of the method that samples early."""
+        return sw.within(self.error, confidence=self.confidence, groups=self.groups)
+
+
+class _Panes:
+    """Note the first pane of each window, and the time its step took by parts."""
+
+    def __init__(self) -> None:
+        self.first: dict[Place, PaneReport] = {}
+        self.steps: list[StepReport] = []
+
+    def step_committed(self, report: StepReport) -> None:
+        """Take note of a step."""
+        self.steps.append(report)
+        for pane in report.panes:
+            self.first.setdefault((pane.query, pane.window_end_ms), pane)
+
+
+def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) -> dict[str, Any]:
+    """Measure one method; each has a runtime and a stream of its own, alike but for its start."""
+    app_of = SAMPLED_APPS[run.workload]
+    sink, wished = sw.memory(), METHODS[method]
+    wish = None if wished is None else replace(run.wish, method=wished)
+    app, output = app_of.app(spark, sink, wish)
+    clock, panes = SystemClock(), _Panes()
+    with sw.Runtime(spark, journal=directory / method, clock=clock) as runtime:
+        # The stream starts when the query is deployed and planned, or there would be a backlog.
+        start_ms = (int(clock.now_ms()) // WINDOW_MS + 3) * WINDOW_MS
+        waits = wished in (None, "patient")
+        sources = {
+            f"query-{number}": _source(run, app_of, start_ms, number, k_slack=waits)
+            for number in range(run.queries)
+        }
+        for name, source in sources.items():
+            runtime.deploy(app, name, events=source)
+        runtime.warm()
+        runtime.observe(panes)
+        runtime.run(seconds=(start_ms - clock.now_ms()) / 1_000 + run.warmup + run.seconds)
+        for report in runtime.queries():
+            if report.quarantined is not None:
+                raise DescriptionError(f"{method} was stopped: {report.quarantined}")
+    first_ms = start_ms + 1_000 * run.warmup
+    counted = {at: pane for at, pane in panes.first.items() if at[1] - WINDOW_MS >= first_ms}
+    rows = [row for row in sink.rows() if row["pane"] == 0 and _place(row) in counted]
+    truth: dict[tuple[Any, ...], float] = {}
+    for name, source in sources.items():
+        truth |= _truth(spark, run, output, name, source, counted)
+    steps = [step for step in panes.steps if step.panes and step.committed_ms >= first_ms]
+    return {
+        **asdict(run),
+        "methods": None,
+        "method": method,
+        **_latencies(list(counted.values())),
+        **_errors(run, app_of.aggregate, rows, truth),
+        "work_ms": round(float(np.mean([step.times.run for step in steps])), 1),
+        "estimate_ms": round(float(np.mean([step.times.merge for step in steps])), 2),
+        "plan_ms": round(float(np.mean(runtime.decide_ms)), 3),
+    }
+
+
+def _source(
+    run: SampledRun, app: SampledApp, start_ms: int, number: int, *, k_slack: bool
+) -> Generator:
+    delay, gap = STREAMS[run.stream]
+    further = {"watermark": sw.k_slack()} if k_slack else {}
+    seed = stream_salt(run.seed, number)
+    return app.source(rate=run.rate, delay=delay, gap=gap, seed=seed, start_ms=start_ms, **further)
+
+
+def _truth(
+    spark: SparkSession,
+    run: SampledRun,
+    output: Output,
+    query: str,
+    source: Generator,
+    windows: Mapping[Place, object],
+) -> dict[tuple[Any, ...], float]:
+    """Compute the windows as one batch over every event, those still to arrive included."""
+    reader = source.open(spark)
+    events = int(run.rate * (run.warmup + run.seconds + _LATEST_S))
+    entry = reader.entry(0, Range(0, 0, events, events))
+    entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
+        f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
+    )
+    events_of = {"events": reader.expand(entries)}
+    batch = batch_panes(output, events_of, event_time=source.event_time, query=query)
+    (name,) = output.aggregates
+    return {
+        (*_place(row), *(row[key] for key in output.by)): float(row[name])
+        for row in batch.toArrow().to_pylist()
+        if _place(row) in windows
+    }
+
+
+def _latencies(panes: Sequence[PaneReport]) -> dict[str, Any]:
+    latencies = [pane.latency_ms for pane in panes]
+    return {
+        "windows": len(panes),
+        "mean_ms": round(float(np.mean(latencies)), 1),
+        "p50_ms": round(float(np.percentile(latencies, 50)), 1),
+        "p99_ms": round(float(np.percentile(latencies, 99)), 1),
+        "early": sum(pane.timing == "early" for pane in panes),
+    }
+
+
+def _errors(
+    run: SampledRun,
+    name: str,
+    rows: Sequence[dict[str, Any]],
+    truth: Mapping[tuple[Any, ...], float],
+) -> dict[str, Any]:
+    """Compare with the truth: each group where groups count, else the total of each window."""
+    found: dict[tuple[Any, ...], float] = {}
+    held = []
+    for row in rows:
+        keys = [value for key, value in row.items() if key not in _NO_KEYS and name not in key]
+        place = (*_place(row), *keys)
+        found[place] = row[name]
+        if row.get(f"{name}_low") is not None and place in truth:
+            held.append(row[f"{name}_low"] <= truth[place] * (1 + 1e-9))
+            held[-1] &= truth[place] * (1 - 1e-9) <= row[f"{name}_high"]
+    if run.groups is None:
+        found, truth = _totals(found), _totals(truth)
+    errors = [abs(found.get(place, 0.0) / exact - 1) for place, exact in truth.items() if exact]
+    misses = sum(error > run.error for error in errors)
+    shares = {_place(row): row["accuracy"] for row in rows}
+    return {
+        "results": len(errors),
+        "within": round(1 - misses / len(errors), 4),
+        "binomial_p": round(binomial_tail(len(errors), 1 - run.confidence, misses), 3),
+        "error_mean": round(float(np.mean(errors)), 5),
+        "error_max": round(float(np.max(errors)), 5),
+        "bounds_held": round(float(np.mean(held)), 4) if held else None,
+        "met": round(float(np.mean([row.get("met", True) for row in rows])), 4),
+        "sampled_share": round(float(np.mean(list(shares.values()))), 4),
+    }
+
+
+def _totals(values: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
+    """Add up the groups of each window (a mean has one group)."""
+    totals: dict[tuple[Any, ...], float] = {}
+    for place, value in values.items():
+        totals[place[:2]] = totals.get(place[:2], 0.0) + value
+    return totals
+
+
+def _place(row: Mapping[str, Any]) -> Place:
+    """Name the window of a row by its query and end."""
+    since = row["window_end"] - datetime(1970, 1, 1, tzinfo=UTC)
+    return row["query"], since // timedelta(milliseconds=1)

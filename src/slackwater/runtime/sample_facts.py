@@ -1,0 +1,57 @@
+"""What must be known of a closing window to estimate it, and what its estimate teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from slackwater.sampling.audits import Promise
+from slackwater.sampling.delays import DelayCounts
+from slackwater.sampling.estimates import Spread
+from slackwater.sampling.monitor import SubstreamCount
+from slackwater.sampling.strata import Floats
+from slackwater.sampling.targets import Target
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """Say how a window was sampled, and up to when its records were read.
+
+    `as_of_ms` None: the source itself said that all have come. `extrapolates` False: what is
+    missing is left out, as K-Slack does.
+    """
+
+    target: Target
+    caution: float
+    bias: float
+    delays: DelayCounts
+    as_of_ms: float | None
+    width_ms: int
+    extrapolates: bool = True
+
+    def shares(self, substreams: Floats) -> Floats:
+        """Return the share of each sub-stream, given by its start, that had arrived."""
+        if self.as_of_ms is None or not self.extrapolates:
+            return np.ones(len(substreams))
+        found = [
+            self.delays.arrived_share(start, start + self.width_ms, self.as_of_ms)
+            for start in substreams.tolist()
+        ]
+        # What is here at all cannot be nothing of the whole.
+        return np.array([max(share, 1e-3) for share in found])
+
+
+@dataclass(frozen=True)
+class WindowLesson:
+    """Say what a closed window teaches: sizes of sub-streams, spreads, and what was promised.
+
+    `promised` maps an aggregate (or, where groups count, aggregate and group) to its value and
+    bounds; `missing` is the share of the window's records that had not arrived.
+    """
+
+    substreams: tuple[SubstreamCount, ...]
+    spreads: Mapping[str, Spread]
+    promised: Mapping[str, Promise]
+    missing: float = 0.0

@@ -1,0 +1,258 @@
+"""One query that samples: what it has learned, what its next step takes, when it may close."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.app.bounds import ErrorWish
+from slackwater.progress.arrivals import hash64_one
+from slackwater.progress.grid import WindowGrid
+from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.progress.watermarks import PartitionId, Watermarks
+from slackwater.runtime.sample_facts import SampleFacts, WindowLesson
+from slackwater.runtime.samples import STEP
+from slackwater.runtime.state import PlannedRange, QueryState, SliceState
+from slackwater.sampling.audits import audited
+from slackwater.sampling.delays import DelayCounts
+from slackwater.sampling.monitor import Monitor
+from slackwater.sampling.planner import Planner, SamplePlan, substream_ms
+from slackwater.sampling.targets import Target
+from slackwater.spark.sampled import ARRIVED, DELAY_BIN, DELAY_SUM, SUBSTREAM, TAKEN
+from slackwater.spark.sources.base import SourceReader
+
+_RETRY_MS = 100.0  # how long to wait for more where a sample did not suffice
+_LONG_AGO_MS = -(1 << 53)
+_REMEMBERED = 64  # windows whose promises wait for an audit
+
+
+@dataclass(frozen=True)
+class SampledStep:
+    """Hold what a step's sample means for a query, before it is committed."""
+
+    arrived: dict[int, pa.Table]
+    watermarks: Watermarks
+    early: bool
+    monitor: Monitor
+    facts: SampleFacts
+
+
+class QuerySampler:
+    """Sample one query. What it knows is part of the query's state, and journaled with it."""
+
+    def __init__(self, wish: ErrorWish, grid: WindowGrid, number: int) -> None:
+        """Plan for this wish; the query's number is the seed of its samples."""
+        self.wish = wish
+        self._grid = grid
+        self._planner = Planner(
+            Target(wish.relative, wish.confidence, wish.groups),
+            substream_ms(grid.size_ms, grid.slide_ms),
+            # Positive, and small enough for a JSON number of any reader.
+            hash64_one(number) >> 12,
+            wish.method,
+        )
+        self._known: tuple[dict[str, Any] | None, Monitor] = (None, Monitor())
+        self._closing: tuple[Monitor, int, float | None] | None = None
+        self._retry: tuple[int, float] = (0, 0.0)
+        self._read: deque[tuple[float, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
+        self._promises: dict[int, WindowLesson] = {}
+        self._to_audit: deque[tuple[int, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
+        self._found: deque[tuple[WindowLesson, Mapping[str, float]]] = deque()
+
+    def monitor(self, state: QueryState) -> Monitor:
+        """Return what is known, as of the last commit."""
+        if self._known[0] is not state.sampling:
+            self._known = (state.sampling, Monitor.from_json(state.sampling))
+        return self._known[1]
+
+    def closes_at_ms(self, state: QueryState, deadline_ms: int) -> float | None:
+        """Return the earliest moment to close a window; None: its source says when."""
+        monitor = self.monitor(state)
+        if self._closing is None or self._closing[:2] != (monitor, deadline_ms):
+            start_ms = deadline_ms - self._grid.size_ms
+            found = self._planner.closes_at_ms(monitor, start_ms, deadline_ms)
+            self._closing = (monitor, deadline_ms, found)
+        at_ms = self._closing[2]
+        if at_ms is not None and self._retry[0] == deadline_ms:
+            at_ms = max(at_ms, self._retry[1])
+        return at_ms
+
+    def planned(
+        self,
+        state: QueryState,
+        readers: Sequence[SourceReader],
+        ranges: Sequence[PlannedRange],
+        now_ms: float,
+    ) -> tuple[PlannedRange, ...]:
+        """Say how the records of some ranges are sampled."""
+        as_of_ms = float(int(now_ms))
+        for index, reader in enumerate(readers):
+            positions = {piece.partition: piece.until for i, piece in ranges if i == index}
+            waiting_ms = reader.oldest_arrival_ms(positions, now_ms)
+            if waiting_ms is not None:
+                as_of_ms = min(as_of_ms, waiting_ms - 1.0)
+        plan = self._plan(state, as_of_ms).to_json()
+        return tuple((index, replace(piece, sample=plan)) for index, piece in ranges)
+
+    def _plan(self, state: QueryState, as_of_ms: float) -> SamplePlan:
+        watermark_ms = state.watermark_ms
+        if watermark_ms is None or watermark_ms >= END_OF_TIME_MS:
+            width_ms = self._planner.width_ms
+            seed = self._planner.seed
+            return SamplePlan(seed, 0, width_ms, (), (), 1.0, _LONG_AGO_MS, as_of_ms, None)
+        end_ms = self._grid.next_end(watermark_ms)
+        start_ms = end_ms - self._grid.size_ms
+        return self._planner.plan(
+            self.monitor(state), start_ms, end_ms, closed_ms=start_ms, as_of_ms=as_of_ms
+        )
+
+    def advance(
+        self,
+        state: QueryState,
+        step: int,
+        plan: Sequence[PlannedRange],
+        arrived: Mapping[int, pa.Table],
+        watermarks: Watermarks,
+    ) -> SampledStep:
+        """Look at what a step brought: delays, and whether the sample lets a window close."""
+        tagged = {
+            start: table.append_column(STEP, pa.array(np.full(table.num_rows, step, np.int64)))
+            for start, table in arrived.items()
+        }
+        monitor = self._audited(self.monitor(state)).delayed(_delays(arrived.values()))
+        sample = SamplePlan.from_json(plan[0][1].sample)
+        ends_ms = sample.closes_ms
+        early = ends_ms is not None and not _passed(watermarks.current_ms, ends_ms)
+        if early and ends_ms is not None:
+            taken = self._taken(state, tagged, sample, ends_ms)
+            early = taken is None or self._planner.suffices(sample, taken)
+            if early:
+                watermarks = watermarks.closed_to(ends_ms)
+            else:
+                self._retry = (ends_ms, sample.as_of_ms + _RETRY_MS)
+        facts = SampleFacts(
+            target=self._planner.target,
+            caution=monitor.audits.caution,
+            bias=monitor.audits.straggler_bias,
+            delays=monitor.delays,
+            as_of_ms=sample.as_of_ms if early else None,
+            width_ms=self._planner.width_ms,
+            extrapolates=self.wish.method != "slack",
+        )
+        return SampledStep(tagged, watermarks, early, monitor, facts)
+
+    def learned(self, monitor: Monitor, lessons: Sequence[WindowLesson]) -> dict[str, Any]:
+        """Write what will be known once the windows that a step closed are committed."""
+        for lesson in lessons:
+            monitor = monitor.closed(lesson.substreams, lesson.spreads)
+        written = monitor.to_json()
+        self._known = (written, monitor)  # need not be read again
+        return written
+
+    def committed(
+        self,
+        plan: Sequence[PlannedRange],
+        windows: Sequence[tuple[int, WindowLesson]],
+        *,
+        untrusted_ms: int,
+    ) -> None:
+        """Remember what was promised of windows, given by their ends, and where records lie.
+
+        `untrusted_ms` is how long before its event time a record may arrive.
+        """
+        as_of_ms = SamplePlan.from_json(plan[0][1].sample).as_of_ms
+        until = {(index, piece.partition): piece.until for index, piece in plan}
+        for end_ms, lesson in windows:
+            self._promises[end_ms] = lesson
+            number = end_ms // self._grid.slide_ms
+            if lesson.promised and hash64_one(number) * 2.0**-64 < self.wish.audit:
+                since_ms = end_ms - self._grid.size_ms - untrusted_ms
+                earlier = [at for read_ms, at in self._read if read_ms < since_ms]
+                self._to_audit.append((end_ms, earlier[-1] if earlier else {}))
+        while len(self._promises) > _REMEMBERED:
+            del self._promises[min(self._promises)]
+        self._read.append((as_of_ms, until))
+
+    def take_audits(self) -> list[tuple[int, dict[PartitionId, int]]]:
+        """Return, once, the windows that closed and are to be audited, and where they begin."""
+        taken = []
+        while self._to_audit:
+            taken.append(self._to_audit.popleft())
+        return taken
+
+    def promised(self, end_ms: int) -> bool:
+        """Tell whether it is remembered what was promised of a window."""
+        return end_ms in self._promises
+
+    def compare(self, end_ms: int, truth: Mapping[str, float]) -> None:
+        """Take note of a window's exact results; they count from the query's next step on."""
+        promised = self._promises.pop(end_ms, None)
+        if promised is not None:
+            self._found.append((promised, truth))
+
+    def _audited(self, monitor: Monitor) -> Monitor:
+        audits, target = monitor.audits, self._planner.target
+        while self._found:
+            lesson, truth = self._found.popleft()
+            audits = audited(
+                audits,
+                lesson.promised,
+                truth,
+                missing=lesson.missing,
+                relative=target.relative,
+                confidence=target.confidence,
+            )
+        return replace(monitor, audits=audits)
+
+    def _taken(
+        self,
+        state: QueryState,
+        arrived: Mapping[int, pa.Table],
+        sample: SamplePlan,
+        end_ms: int,
+    ) -> list[float] | None:
+        """Count the sampled records of each sub-stream of a window, from all steps.
+
+        None where part of them lies in files: the rates were those planned, so it will be enough.
+        """
+        taken = [0.0] * len(sample.wanted)
+        for start in self._grid.slices_of(end_ms - self._grid.size_ms):
+            held = state.slices.get(start, SliceState())
+            if held.blocks:
+                return None
+            for table in [*held.chunks, *([arrived[start]] if start in arrived else [])]:
+                counted = table.filter(pc.is_valid(table[TAKEN]))
+                places = (counted[SUBSTREAM].to_numpy() - sample.origin_ms) // sample.width_ms
+                for place, count in zip(places.tolist(), counted[TAKEN].to_pylist(), strict=True):
+                    taken[place] += count
+        return taken
+
+
+def stragglers(table: pa.Table) -> int:
+    """Count the records behind rows of a window that has closed."""
+    return int(pc.sum(table[ARRIVED]).as_py() or 0)
+
+
+def _delays(tables: Sequence[pa.Table] | Any) -> DelayCounts:
+    counted: dict[int, tuple[float, float]] = {}
+    for table in tables:
+        rows = table.filter(pc.is_valid(table[ARRIVED]))
+        for place, count, total in zip(
+            rows[DELAY_BIN].to_pylist(),
+            rows[ARRIVED].to_pylist(),
+            rows[DELAY_SUM].to_pylist(),
+            strict=True,
+        ):
+            before = counted.get(place, (0.0, 0.0))
+            counted[place] = (before[0] + count, before[1] + total)
+    return DelayCounts.of(counted)
+
+
+def _passed(watermark_ms: int | None, end_ms: int) -> bool:
+    return watermark_ms is not None and watermark_ms >= end_ms

@@ -1,0 +1,160 @@
+"""Whether promises are kept: results compared with the truth, and what follows from it.
+
+Some windows are computed exactly, later, from all their records. Their early intervals either held
+the truth or not. Where fewer do than the confidence says, by more than chance allows, the planner
+grows *cautious*: it samples for a smaller error than was asked for, and intervals are widened by
+the same factor. Kept promises let the caution fade.
+
+Stragglers that differ from the rest are another matter: no sample of what has arrived tells of
+them. So audits also learn by how much results are off *for each share of the window that was
+missing*; the planner waits until little enough is missing, and intervals allow for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+Promise = tuple[float, float, float]  # a value and its bounds
+
+RECENT = 40  # audits that caution looks at
+_GROWTH = 1.15
+_MOST_CAUTION = 4.0
+_LEAST_AUDITS = 5  # before results are said to be off for a reason
+_LEAST_MISSING = 0.002  # of a window; less tells nothing of stragglers
+
+
+@dataclass(frozen=True)
+class Audits:
+    """Count audited results; those whose interval held, and those within the error asked for."""
+
+    audited: int = 0
+    held: int = 0
+    within: int = 0
+    recent: tuple[bool, ...] = ()  # newest last
+    caution: float = 1.0
+    # Of relative errors over missing shares: how many count, their mean and variance.
+    off: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def coverage(self) -> float | None:
+        """Return the share of intervals that held the truth; None before the first audit."""
+        return self.held / self.audited if self.audited else None
+
+    @property
+    def recent_coverage(self) -> float | None:
+        """Return that share over the newest audits only."""
+        return sum(self.recent) / len(self.recent) if self.recent else None
+
+    @property
+    def straggler_bias(self) -> float:
+        """Return the relative error for each share that is missing; 0 unless it is beyond doubt."""
+        count, mean, variance = self.off
+        if count < _LEAST_AUDITS:
+            return 0.0
+        error = math.sqrt(variance / count)
+        return abs(mean) + error if abs(mean) > 2.0 * error else 0.0
+
+    def off_by(self, relative: float, missing: float) -> Audits:
+        """Take in by how much a result was off, with its sign, and the share that was missing."""
+        if missing < _LEAST_MISSING or not math.isfinite(relative):
+            return self
+        count, mean, variance = self.off
+        count = min(count + 1.0, float(RECENT))
+        change = relative / missing - mean
+        mean += change / count
+        variance += (change * (relative / missing - mean) - variance) / count
+        return replace(self, off=(count, mean, max(variance, 0.0)))
+
+    def after(self, *, held: bool, within: bool, confidence: float) -> Audits:
+        """Take in one audited result."""
+        recent = (*self.recent, held)[-RECENT:]
+        counted = replace(
+            self,
+            audited=self.audited + 1,
+            held=self.held + held,
+            within=self.within + within,
+            recent=recent,
+        )
+        if not held and _too_few(recent, confidence):
+            # What was seen before no longer tells of the new width.
+            caution = min(self.caution * _GROWTH, _MOST_CAUTION)
+            return replace(counted, caution=caution, recent=recent[-RECENT // 4 :])
+        if held and len(recent) == RECENT and not _too_few(recent, confidence):
+            caution = max(1.0, self.caution * (1.0 - 0.2 / RECENT))
+            return replace(counted, caution=caution)
+        return counted
+
+    def to_json(self) -> list[Any]:
+        """Write the counts as JSON values."""
+        bits = "".join("1" if held else "0" for held in self.recent)
+        return [self.audited, self.held, self.within, bits, self.caution, list(self.off)]
+
+    @classmethod
+    def from_json(cls, cells: list[Any]) -> Audits:
+        """Read what `to_json` wrote."""
+        audited, held, within, bits, caution, off = cells
+        recent = tuple(bit == "1" for bit in bits)
+        return cls(audited, held, within, recent, caution, (off[0], off[1], off[2]))
+
+
+def _too_few(recent: tuple[bool, ...], confidence: float) -> bool:
+    """Tell whether so many misses are unlikely (below 10 %) where the confidence holds."""
+    misses = len(recent) - sum(recent)
+    return misses >= 2 and binomial_tail(len(recent), 1.0 - confidence, misses) < 0.1
+
+
+def binomial_tail(tries: int, chance: float, least: int) -> float:
+    """Return the probability of at least so many hits.
+
+    >>> round(binomial_tail(100, 0.05, 10), 3)
+    0.028
+    """
+    log_hit, log_miss, ways = math.log(chance), math.log1p(-chance), math.lgamma(tries + 1)
+    below = sum(
+        math.exp(
+            ways
+            - math.lgamma(hits + 1)
+            - math.lgamma(tries - hits + 1)
+            + hits * log_hit
+            + (tries - hits) * log_miss
+        )
+        for hits in range(least)
+    )
+    return max(0.0, 1.0 - below)
+
+
+def relative_error(estimate: float, truth: float) -> float:
+    """Return how far off an estimate is, relative to the truth."""
+    if truth == 0.0:
+        return 0.0 if estimate == 0.0 else math.inf
+    return abs(estimate - truth) / abs(truth)
+
+
+def audited(
+    audits: Audits,
+    early: Mapping[str, Promise],
+    truth: Mapping[str, float],
+    *,
+    missing: float,
+    relative: float,
+    confidence: float,
+) -> Audits:
+    """Compare a window's early results (value, low, high), by name, with the exact ones.
+
+    `missing` is the share of the window that had not arrived.
+    """
+    for name, (value, low, high) in early.items():
+        if name in truth and not math.isnan(low) and not math.isnan(high):
+            exact = truth[name]
+            slip = 1e-9 * abs(exact)
+            if exact:
+                audits = audits.off_by(float((value - exact) / exact), missing)
+            audits = audits.after(
+                held=bool(low - slip <= exact <= high + slip),
+                within=bool(relative_error(value, exact) <= relative),
+                confidence=confidence,
+            )
+    return audits

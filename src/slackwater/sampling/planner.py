@@ -1,0 +1,217 @@
+"""When a window may close before its stragglers, and which share of each sub-stream to take.
+
+The earliest moment is the one at which *all* that will have arrived would be enough. From then on,
+the later a window closes the fewer records it needs. So latency comes first: close at the deadline,
+or as soon after it as the error allows, and then take no more than is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+from typing import Any, Literal
+
+from slackwater.sampling.monitor import Monitor
+from slackwater.sampling.sizes import Stretch, arrival_variance, rates_for, sampled_share
+from slackwater.sampling.targets import Target
+
+# early: sample, and close as soon as that is enough. patient: sample, but close when the source
+# says so (the paper's Aion-). slack: take everything, wait until enough is here (AQ-K-Slack).
+Method = Literal["early", "patient", "slack"]
+
+SUBSTREAM_MS = 600
+_MOST_SUBSTREAMS = 20
+_LEAST_SHARE = 0.25  # of a sub-stream that must be here, to speak for the rest of it
+_MARGIN = 0.9  # plan for a little less than the error allowed: spreads are not known exactly
+_PRECISION_MS = 4.0
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """Say how a step samples: rates by sub-stream, and which window's end it may pass.
+
+    Sub-stream `i` begins at `origin_ms + i * width_ms`; records of any other time are taken at the
+    rate `rest`, those before `from_ms` not at all. `as_of_ms` is the moment up to which
+    everything that arrived has been read after the step.
+    """
+
+    seed: int
+    origin_ms: int
+    width_ms: int
+    rates: tuple[float, ...]
+    wanted: tuple[float, ...]  # records sampled of each sub-stream, for the window to close
+    rest: float
+    from_ms: int
+    as_of_ms: float
+    closes_ms: int | None  # the end of the window that closes if the sample suffices
+
+    def to_json(self) -> list[Any]:
+        """Write the plan as JSON values."""
+        return [
+            self.seed,
+            self.origin_ms,
+            self.width_ms,
+            list(self.rates),
+            list(self.wanted),
+            self.rest,
+            self.from_ms,
+            self.as_of_ms,
+            self.closes_ms,
+        ]
+
+    @classmethod
+    def from_json(cls, cells: Sequence[Any]) -> SamplePlan:
+        """Read what `to_json` wrote."""
+        seed, origin, width, rates, wanted, rest, since, as_of, closes = cells
+        return cls(seed, origin, width, tuple(rates), tuple(wanted), rest, since, as_of, closes)
+
+
+def substream_ms(*lengths_ms: int) -> int:
+    """Choose the length of sub-streams: the largest even part of all edges that is fine enough.
+
+    >>> substream_ms(3_000), substream_ms(2_000, 1_000), substream_ms(5_000, 3_000)
+    (600, 500, 500)
+    >>> substream_ms(3_600_000)
+    180000
+    """
+    common = reduce(gcd, lengths_ms)
+    fine_ms = max(SUBSTREAM_MS, max(lengths_ms) // _MOST_SUBSTREAMS)
+    for parts in range(1, common + 1):
+        if common % parts == 0 and common // parts <= fine_ms:
+            found = common // parts
+            return found if found >= SUBSTREAM_MS // 6 else common
+    return common
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Decide for one query; `width_ms` is the length of its sub-streams."""
+
+    target: Target
+    width_ms: int
+    seed: int
+    method: Method = "early"
+
+    def stretches(
+        self, monitor: Monitor, start_ms: int, end_ms: int, now_ms: float
+    ) -> list[Stretch]:
+        """Say of each sub-stream of a window what to expect of it, and what is here by now."""
+        edges = list(range(start_ms, end_ms + 1, self.width_ms))
+        expected = monitor.expected(self.width_ms)
+        shares = monitor.delays.arrived_shares(edges, now_ms)
+        return [Stretch(expected, share) for share in shares]
+
+    def closes_at_ms(self, monitor: Monitor, start_ms: int, end_ms: int) -> float | None:
+        """Return the earliest moment at which a window may close; None: when its source says so."""
+        if not monitor.learned or self.method == "patient":
+            return None
+        if monitor.delays.quantile_ms(0.5) > end_ms - start_ms:
+            return None  # old data, read again: its delays tell nothing of what is still to come
+        first = float(end_ms)
+        if self._feasible(monitor, start_ms, end_ms, first):
+            return first
+        last = end_ms + monitor.delays.longest_ms + 2.0
+        if not self._feasible(monitor, start_ms, end_ms, last):
+            return None
+        while last - first > _PRECISION_MS:
+            middle = (first + last) / 2
+            if self._feasible(monitor, start_ms, end_ms, middle):
+                last = middle
+            else:
+                first = middle
+        return last
+
+    def plan(
+        self,
+        monitor: Monitor,
+        start_ms: int,
+        end_ms: int,
+        *,
+        closed_ms: int,
+        as_of_ms: float,
+    ) -> SamplePlan:
+        """Plan a step that reads all that had arrived by `as_of_ms`.
+
+        The window from `start_ms` to `end_ms` is the next to close; records before `closed_ms`
+        are stragglers of windows that have closed.
+        """
+        parts = (end_ms - start_ms) // self.width_ms
+        whole = SamplePlan(
+            seed=self.seed,
+            origin_ms=start_ms,
+            width_ms=self.width_ms,
+            rates=(1.0,) * parts,
+            wanted=(0.0,) * parts,
+            rest=1.0,
+            from_ms=closed_ms,
+            as_of_ms=as_of_ms,
+            closes_ms=None,
+        )
+        if not monitor.learned:
+            return whole
+        closes_at_ms = self.closes_at_ms(monitor, start_ms, end_ms)
+        closing = closes_at_ms is not None and as_of_ms >= closes_at_ms
+        closes_ms = end_ms if closing else None
+        if self.method == "slack":
+            return _replaced(whole, closes_ms)
+        if closes_at_ms is None:  # its source will say when, and then all is here
+            parts_of = self.stretches(monitor, start_ms, end_ms, float(end_ms))
+            stretches = [Stretch(each.expected, 1.0) for each in parts_of]
+        else:
+            # A step ahead of its time samples for the moment at which the window will close.
+            now_ms = max(as_of_ms, closes_at_ms)
+            stretches = self.stretches(monitor, start_ms, end_ms, now_ms)
+        share = sampled_share(stretches, monitor.spread, self._allowed(monitor, stretches))
+        if share is None:
+            return _replaced(whole, closes_ms)
+        rates = rates_for(stretches, share)
+        wanted = [
+            rate * each.expected * each.share for rate, each in zip(rates, stretches, strict=True)
+        ]
+        return SamplePlan(
+            seed=self.seed,
+            origin_ms=start_ms,
+            width_ms=self.width_ms,
+            rates=tuple(round(rate, 6) for rate in rates),
+            wanted=tuple(round(_least_of(count), 1) for count in wanted),
+            rest=round(min(rates), 6),
+            from_ms=closed_ms,
+            as_of_ms=as_of_ms,
+            closes_ms=closes_ms,
+        )
+
+    def suffices(self, plan: SamplePlan, sampled: Sequence[float]) -> bool:
+        """Tell whether the sub-streams of a window have the sample that was planned."""
+        return all(got >= want for got, want in zip(sampled, plan.wanted, strict=True))
+
+    def _allowed(self, monitor: Monitor, stretches: Sequence[Stretch]) -> float:
+        """Return the relative variance that the wish leaves, after what stragglers may take."""
+        audits, whole = monitor.audits, sum(each.expected for each in stretches)
+        missing = sum(each.expected * (1.0 - each.share) for each in stretches) / whole
+        wish = _MARGIN * self.target.relative - audits.straggler_bias * missing
+        return (max(wish, 0.0) / audits.caution / self.target.deviations) ** 2
+
+    def _feasible(self, monitor: Monitor, start_ms: int, end_ms: int, now_ms: float) -> bool:
+        stretches = self.stretches(monitor, start_ms, end_ms, now_ms)
+        if self.method == "slack":
+            whole = sum(each.expected for each in stretches)
+            here = sum(each.expected * each.share for each in stretches)
+            return 1.0 - here / whole <= _MARGIN * self.target.relative
+        if min(each.share for each in stretches) < _LEAST_SHARE:
+            return False
+        return arrival_variance(stretches, monitor.spread) < self._allowed(monitor, stretches)
+
+
+def _replaced(plan: SamplePlan, closes_ms: int | None) -> SamplePlan:
+    cells = plan.to_json()
+    cells[-1] = closes_ms
+    return SamplePlan.from_json(cells)
+
+
+def _least_of(expected: float) -> float:
+    """Return what a random sample of this expected size has, all but certainly."""
+    # Expectations are raised by two deviations of the stream's own rate, hence the tenth.
+    return max(0.0, 0.9 * expected - 4.0 * math.sqrt(expected))

@@ -1,0 +1,130 @@
+"""Sampling inside a step: which records are taken, and how many there were in all.
+
+A record is taken if a hash of its position and the plan's seed is below the rate of its sub-stream:
+the same records each time the step is run. The test needs the record's place alone for most
+records, and its event time for the rest, so Spark moves it below parsing and computing of columns.
+Beside the sample, every record is counted, by sub-stream and delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from slackwater.app.windows import Windows
+from slackwater.sampling.delays import bin_sql
+from slackwater.sampling.planner import SamplePlan, substream_ms
+from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, Range, SourceReader
+
+SAMPLE = "_sw_sample"  # how to sample, on each record
+SUBSTREAM = "_sw_substream"
+ARRIVED = "_sw_arrived"  # records counted; null on rows of the sample
+TAKEN = "_sw_taken"  # records sampled, of those
+DELAY_BIN = "_sw_delay_bin"
+DELAY_SUM = "_sw_delay_sum"
+STRATUM_COLUMNS = (SUBSTREAM, ARRIVED, TAKEN, DELAY_BIN, DELAY_SUM)
+
+SAMPLE_TYPE = (
+    "struct<seed:bigint,origin:bigint,width:bigint,since:bigint,"
+    "top:double,rest:double,rates:array<double>>"
+)
+_PLACE = (
+    f"(shiftrightunsigned(xxhash64({SAMPLE}.seed, {PARTITION}, {OFFSET}), 11)"
+    " * 1.1102230246251565E-16D)"
+)
+
+
+def sample_cell(piece: Range) -> dict[str, Any]:
+    """Write how a range is sampled as a JSON value of SAMPLE_TYPE."""
+    plan = SamplePlan.from_json(piece.sample)
+    return {
+        "seed": plan.seed,
+        "origin": plan.origin_ms,
+        "width": plan.width_ms,
+        "since": plan.from_ms,
+        "top": max((*plan.rates, plan.rest)),
+        "rest": plan.rest,
+        "rates": list(plan.rates),
+    }
+
+
+def sample_sql(pieces: Iterable[tuple[int, Range]]) -> str:
+    """Write how the records of each query are sampled, for a plan that is run once."""
+    cases = {}
+    for query, piece in pieces:
+        cell = sample_cell(piece)
+        rates = ", ".join(f"{rate!r}D" for rate in cell["rates"])
+        cases[query] = (
+            f"named_struct('seed', {cell['seed']}L, 'origin', {cell['origin']}L, "
+            f"'width', {cell['width']}L, 'since', {cell['since']}L, 'top', {cell['top']!r}D, "
+            f"'rest', {cell['rest']!r}D, 'rates', array({rates}))"
+        )
+    if not cases:
+        return f"CAST(NULL AS {SAMPLE_TYPE}) AS {SAMPLE}"
+    whens = " ".join(f"WHEN {query} THEN {struct}" for query, struct in cases.items())
+    return f"CASE {QUERY} {whens} END AS {SAMPLE}"
+
+
+def taken_sql(reader: SourceReader) -> str:
+    """Write the condition that a record is sampled; the first half needs no parsing."""
+    return f"{_PLACE} < {SAMPLE}.top AND {_PLACE} < {_rate_sql(reader)}"
+
+
+def _rate_sql(reader: SourceReader) -> str:
+    time = f"unix_millis(`{reader.event_time}`)"
+    place = f"({time} - {SAMPLE}.origin) div {SAMPLE}.width"
+    inside = f"{time} >= {SAMPLE}.origin AND {place} < size({SAMPLE}.rates)"
+    return (
+        f"CASE WHEN {time} < {SAMPLE}.since THEN 0D WHEN {inside} "
+        f"THEN {SAMPLE}.rates[cast({place} AS int)] ELSE {SAMPLE}.rest END"
+    )
+
+
+def substream_of(windows: Windows) -> int:
+    """Return how long the sub-streams of windows are, in milliseconds."""
+    return substream_ms(windows.size_ms, windows.slide_ms)
+
+
+def population_frame(
+    windows: Windows,
+    readers: Sequence[SourceReader],
+    rows: Sequence[DataFrame],
+    valid: Sequence[str],
+    *,
+    slice_column: str,
+    columns: int,
+) -> DataFrame:
+    """Count every record by query, slice, sub-stream and delay.
+
+    The result has the query, the slice, and as many state columns, the last of which are those of
+    a stratum and the others null.
+    """
+    width = substream_of(windows)
+    counted: DataFrame | None = None
+    for frame, reader, usable in zip(rows, readers, valid, strict=True):
+        time = f"unix_millis(`{reader.event_time}`)"
+        delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
+        one = frame.where(usable).selectExpr(
+            QUERY,
+            f"{windows.slice_sql(time, QUERY)} AS {slice_column}",
+            f"{windows.substream_sql(time, QUERY, width)} AS {SUBSTREAM}",
+            f"{bin_sql(delay)} AS {DELAY_BIN}",
+            f"greatest({delay}, 0D) AS delay",
+            f"if({taken_sql(reader)}, 1L, 0L) AS taken",
+        )
+        counted = one if counted is None else counted.union(one)
+    assert counted is not None
+    grouped = (
+        counted.where(f"{slice_column} IS NOT NULL")
+        .groupBy(QUERY, slice_column, SUBSTREAM, DELAY_BIN)
+        .agg(
+            F.count(F.lit(1)).alias(ARRIVED),
+            F.sum("taken").alias(TAKEN),
+            F.sum("delay").alias(DELAY_SUM),
+        )
+    )
+    nothing = ["NULL"] * (columns - len(STRATUM_COLUMNS))
+    return grouped.selectExpr(QUERY, slice_column, *nothing, *STRATUM_COLUMNS)

@@ -1,0 +1,56 @@
+"""A process to be killed: a query that samples, whose panes are printed as they are emitted.
+
+    python sampled_child.py DIRECTORY START_MS KILL_AT
+
+kills itself right after it has printed its KILL_AT-th pane, before the step can commit (0: never).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+import slackwater as sw
+
+SECONDS = 14
+shown = 0
+
+
+def show(panes: pa.Table) -> None:
+    """Print panes, and die if it is time."""
+    global shown
+    for row in panes.to_pylist():
+        print("pane", json.dumps(row, default=str), flush=True)
+        shown += 1
+        if shown == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(directory: Path, start_ms: int) -> None:
+    """Run to the end of the input, or to the kill."""
+    app = sw.App("bounded")
+    (
+        app.source("events")
+        .transform(lambda df: df.where("event_type = 'view'"))
+        .window(sw.tumbling("1 s"))
+        .aggregate(n=sw.count(), users=sw.mean("user_id"))
+        .to(sw.callback(show), error=sw.within(0.1))
+    )
+    spark = sw.session("local[2]")
+    with sw.Runtime(spark, journal=directory) as runtime:
+        events = sw.ysb(rate=4_000, delay="exp", gap="gamma", start_ms=start_ms, seconds=SECONDS)
+        runtime.deploy(app, "test", events=events)
+        runtime.run()
+        (report,) = runtime.queries()
+        assert report.quarantined is None, report.quarantined
+    print("finished", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
