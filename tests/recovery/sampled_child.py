@@ -1,8 +1,9 @@
 """A process to be killed: a query that samples, whose panes are printed as they are emitted.
 
-    python sampled_child.py DIRECTORY START_MS KILL_AT
+    python sampled_child.py DIRECTORY SINCE_MS KILL_AT
 
-kills itself right after it has printed its KILL_AT-th pane, before the step can commit (0: never).
+begins so long after the input does, and kills itself right after it has printed its KILL_AT-th
+pane, before the step can commit (0: never). Time stands still while a step runs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import slackwater as sw
+from slackwater.testing import ManualClock
 
-SECONDS = 14
+START_MS = 1_700_000_000_000
+SECONDS = 20
 shown = 0
 
 
@@ -31,7 +34,7 @@ def show(panes: pa.Table) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(directory: Path, start_ms: int) -> None:
+def main(directory: Path, since_ms: int) -> None:
     """Run to the end of the input, or to the kill."""
     app = sw.App("bounded")
     (
@@ -42,8 +45,9 @@ def main(directory: Path, start_ms: int) -> None:
         .to(sw.callback(show), error=sw.within(0.1))
     )
     spark = sw.session("local[2]")
-    with sw.Runtime(spark, journal=directory) as runtime:
-        events = sw.ysb(rate=4_000, delay="exp", gap="gamma", start_ms=start_ms, seconds=SECONDS)
+    clock = ManualClock(START_MS + since_ms)
+    with sw.Runtime(spark, journal=directory, clock=clock) as runtime:
+        events = sw.ysb(rate=4_000, delay="exp", gap="gamma", start_ms=START_MS, seconds=SECONDS)
         runtime.deploy(app, "test", events=events)
         runtime.run()
         (report,) = runtime.queries()
