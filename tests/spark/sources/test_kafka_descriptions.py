@@ -100,6 +100,14 @@ def test_planned_offsets_survive_the_journal() -> None:
     assert restored.identities == {"t": "y"}
 
 
+def test_loss_told_by_an_empty_range_is_not_forgotten() -> None:
+    planned = PlannedOffsets()
+    planned.plan(Range(0, 0, 0, 0, detail={"topic": "t", "lost": 2, "identity": "y"}))
+    planned.plan(Range(0, 0, 1, 1, detail={"topic": "t"}))
+    planned.plan(Range(0, 0, 3, 2, detail={"topic": "t"}))  # instead of the former
+    assert (planned.lost, planned.records, planned.at) == (2, 2, {0: 3})
+
+
 @pytest.mark.spark
 def test_secrets_stay_secret(
     spark: SparkSession,

@@ -29,9 +29,9 @@ class PlannedOffsets:
     _last: dict[int, Range] = field(default_factory=dict)
 
     def plan(self, piece: Range) -> None:
-        """Take in a range; one with the same beginning as the last takes its place."""
+        """Take in a range; one that begins where the last began, not ended, takes its place."""
         last = self._last.get(piece.partition)
-        if last is not None and last.first == piece.first:
+        if last is not None and last.first == piece.first != last.until:
             self.records -= last.events
             self.lost -= lost_in(last)
         self.records += piece.events
