@@ -95,6 +95,8 @@ def _directory(out: Path | None) -> Iterator[Path]:
         for made in directory.iterdir():
             if made.is_dir():
                 shutil.rmtree(made)
+            elif made.name != CHART:
+                made.unlink()
         if not any(directory.iterdir()):
             directory.rmdir()
 

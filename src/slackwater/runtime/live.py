@@ -80,6 +80,11 @@ class LiveInputs:
             waits_for=next((reason for reason in waits if reason is not None), None),
         )
 
+    def close(self) -> None:
+        """Remove the file: nothing is running any more that it could tell of."""
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
     def _write(self, now_ms: float, told: Sequence[LiveInput]) -> None:
         """Replace the file; it may be missed, so nothing waits for the disk."""
         content = {"at_ms": now_ms, "inputs": [asdict(each) for each in told]}

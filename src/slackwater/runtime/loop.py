@@ -123,6 +123,7 @@ class Loop:
         self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._keeper.shutdown(wait=True)
+        self._live.close()
 
     def _step(self, end_ms: float | None, until: Callable[[], bool] | None) -> bool:
         """Go round once, unless there is a reason to stop; a broken source stops its query only."""
