@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.recovery.incarnations import Incarnations
 
 from slackwater.progress.grid import WindowGrid, spread_stride
 from slackwater.spark.keyed_rows import PLACES
@@ -61,49 +58,6 @@ def write_lines(directory: Path) -> list[dict[str, Any]]:
         rows += file
         (directory / f"{number:03d}.json").write_text("\n".join(map(json.dumps, file)))
     return rows
-
-
-class Incarnations:
-    """Start the process, kill it, start it again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.steps = 0
-
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, str(CHILD), str(self.directory)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def kill_after(self, lines: int, delay_s: float) -> bool:
-        """Kill the whole group after so many lines and a moment; False if it finished first."""
-        process = self.start()
-        assert process.stdout is not None
-        seen = 0
-        for line in process.stdout:
-            if line.startswith("finished"):
-                process.wait()
-                return False
-            seen += 1
-            if seen >= lines:
-                break
-        try:
-            process.wait(delay_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        self.steps += seen
-        return True
-
-    def finish(self) -> None:
-        process = self.start()
-        out, err = process.communicate(timeout=500)
-        assert process.returncode == 0, err
-        assert "finished" in out
 
 
 def all_rows(spark: SparkSession, seed: int) -> DataFrame:
@@ -246,7 +200,7 @@ def check_users(rows: list[dict[str, Any]], directory: Path) -> None:
 def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int) -> None:
     rows = write_lines(directory / "lines")
     chance = random.Random(seed)
-    process = Incarnations(directory)
+    process = Incarnations(CHILD, str(directory))
     killed = 0
     while killed < kills:
         # Few enough lines that the input lasts for all incarnations; any moment within a step.

@@ -22,6 +22,7 @@ from slackwater.bench.repeats import summary
 from slackwater.bench.stock import better
 from slackwater.bench.worker import CALIBRATION, Task, tasks_of
 from slackwater.errors import SlackwaterError
+from slackwater.testing.kafka_broker import KafkaBroker
 
 Progress = Callable[[str, float], None]
 
@@ -33,6 +34,10 @@ def run_bench(options: BenchOptions, progress: Progress | None = None) -> list[d
     `progress` is told what is being done, and which share of all there is to do has been done.
     """
     tell: Progress = progress or (lambda text, share: None)
+    if options.source == "kafka" and options.servers is None:
+        tell("starting a broker", 0.0)
+        with KafkaBroker() as broker:
+            return run_bench(replace(options, servers=broker.servers), progress)
     total = run_count(options)
     done = 0
 

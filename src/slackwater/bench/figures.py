@@ -48,6 +48,9 @@ FURTHER_FIELDS: Final = (
     "data",
     "durable",
     "sink",
+    "source",
+    "lag_peak",
+    "arrivals_per_s",
     "trigger",
     "times",
     "decide_mean_ms",
@@ -83,6 +86,8 @@ class Measured:
     swm_coverage: float | None = None
     cost_error: float | None = None
     state_peak_bytes: int | None = None
+    lag_peak: int | None = None  # records that had arrived and were not read, of all queries
+    arrivals_per_s: float | None = None  # the mean of what was estimated for a query
     decide_ms: Sequence[float] | None = None
     times: Mapping[str, float] | None = None
     trigger: str | None = None
@@ -134,6 +139,9 @@ def figures(options: BenchOptions, policy: str, seen: Measured) -> dict[str, Any
         "data": options.data,
         "durable": options.durable,
         "sink": options.sink,
+        "source": options.source,
+        "lag_peak": seen.lag_peak,
+        "arrivals_per_s": seen.arrivals_per_s,
         "trigger": seen.trigger,
         "times": None if seen.times is None else dict(seen.times),
         "decide_mean_ms": _mean(decide_ms or ()),

@@ -32,10 +32,11 @@ class BenchOptions:
     pipelines the queries are made from. With `phase` "aligned" all windows close at the same
     instants. With `start` "random" the inputs start one by one, at moments drawn from the seed.
     `repeat` runs everything again with the following seeds. `memory` is the budget for window
-    state. `durable=False` does not wait for the disk. `data` is a directory of real trips for the
-    workload nyt. `directory` takes journals, results and checkpoints (None: the system's temporary
-    directory). `json` is where to write the results; `profile` keeps every single window in them,
-    and the machine's use over time.
+    state. With `source` "kafka" the events go through a broker: that of `servers`, or one that is
+    started for the run. `durable=False` does not wait for the disk. `data` is a directory of real
+    trips for the workload nyt. `directory` takes journals, results and checkpoints (None: the
+    system's temporary directory). `json` is where to write the results; `profile` keeps every
+    single window in them, and the machine's use over time.
     """
 
     workload: str = "ysb"
@@ -54,6 +55,8 @@ class BenchOptions:
     durable: bool = True
     memory: str = "1 GB"
     sink: Literal["parquet", "memory"] = "parquet"
+    source: Literal["generator", "kafka"] = "generator"
+    servers: str | None = None
     slots: int | None = None
     data: str | None = None
     directory: str | None = None
@@ -92,7 +95,25 @@ class BenchOptions:
         _require(self.repeat >= 1, "repeat", self.repeat, "one or more")
         _require(self.data is None or self.workload == "nyt", "data", self.data, "it to nyt alone")
         _one_of("sink", self.sink, ("parquet", "memory"))
+        _one_of("source", self.source, ("generator", "kafka"))
+        _require(
+            self.servers is None or self.source == "kafka",
+            "servers",
+            self.servers,
+            "it with source kafka alone",
+        )
+        if self.source == "kafka":
+            self._check_kafka()
         _require(self.slots is None or self.slots >= 1, "slots", self.slots, "one or more, or none")
+
+    def _check_kafka(self) -> None:
+        """Refuse what is not written for topics."""
+        _require(self.workload == "ysb", "workload", self.workload, "ysb with source kafka")
+        _require(self.start == "together", "start", self.start, "together with source kafka")
+        _require(self.load is None, "load", self.load, "a rate with source kafka")
+        for policy in self.policies:
+            wanted = f"another source: {policy} is not written for kafka"
+            _require(policy not in (FLINK, FLINK_DURABLE), "policies", policy, wanted)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the options as JSON values."""

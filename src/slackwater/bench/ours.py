@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 import slackwater as sw
@@ -20,11 +21,13 @@ from slackwater.bench.inputs import (
     workload_of,
 )
 from slackwater.bench.options import BenchOptions
+from slackwater.bench.topics import TopicFeed
 from slackwater.runtime.clock import Clock, SystemClock
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.policies import policy_named
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy
 from slackwater.spark.sinks.base import Sink
+from slackwater.spark.sources.base import SourceDescription
 
 Progress = Callable[[str, float], None]
 
@@ -99,6 +102,8 @@ class Conductor:
         self._late_after: int | None = None
         self.decide_ms: list[float] = []
         self.state_peak_bytes = 0
+        self.lag_peak = 0
+        self._rates: list[float] = []
 
     def __call__(self) -> bool:
         """Tell whether the run is over."""
@@ -116,10 +121,24 @@ class Conductor:
             self._look_ms = now_ms + _LOOK_MS
             if not ended:
                 self._gather()
+            if now_ms in self._span:
+                self._look()
             whole_ms = self._span.until_ms - self._began_ms
             text = "warming up" if now_ms < self._span.first_ms else "measuring"
             self._progress(text, min(1.0, (now_ms - self._began_ms) / whole_ms))
         return ended and (not self._collector.missing or now_ms >= self._span.until_ms + DRAIN_MS)
+
+    @property
+    def arrivals_per_s(self) -> float | None:
+        """Return the mean of the rates that were estimated within the span, for one query."""
+        return round(float(np.mean(self._rates)), 2) if self._rates else None
+
+    def _look(self) -> None:
+        """Take note of how much waits to be read, and of how fast it is said to come."""
+        reports = self._runtime.queries()
+        self.lag_peak = max(self.lag_peak, sum(report.queued for report in reports))
+        rates = (report.arrivals_per_s for report in reports)
+        self._rates += [rate for rate in rates if rate is not None]
 
     @property
     def late_rows(self) -> int:
@@ -167,15 +186,20 @@ def run_ours(
         # begin with.
         planning_ms = 3_000 + 700 * options.distinct * len(inputs_of(options, 0)[0])
         start_ms = int(clock.now_ms() + planning_ms + 5 * options.queries)
-        inputs = _deploy(spark, options, runtime, sink, start_ms)
+        topics = TopicFeed.of(options, policy) if options.source == "kafka" else None
+        inputs = _deploy(spark, options, runtime, sink, start_ms, topics)
         runtime.warm()
+        if topics is not None:
+            start_ms = topics.start(directory)
         first_ms = max(clock.now_ms(), start_ms) + options.warmup * 1_000
         span = Span(first_ms, first_ms + options.seconds * 1_000)
-        due = due_windows(spark, options, inputs, span)
+        due = due_windows(spark, options, inputs, span) if topics is None else topics.due(span)
         collector = Collector(due, span)
         runtime.observe(collector)
         conductor = Conductor(runtime, counted, clock, collector, span, progress)
-        runtime.run(until=conductor)
+        runtime.run(until=conductor if topics is None else topics.checked(conductor))
+        if topics is not None:
+            topics.close()
         seen = Measured(
             span=span,
             due=due,
@@ -188,6 +212,8 @@ def run_ours(
             swm_coverage=runtime.sweep_coverage.share,
             cost_error=runtime.cost_error,
             state_peak_bytes=conductor.state_peak_bytes,
+            lag_peak=conductor.lag_peak,
+            arrivals_per_s=conductor.arrivals_per_s,
             times=mean_times(collector.steps),
             own_step_ms=by_query(options, own_step_ms),
         )
@@ -195,7 +221,12 @@ def run_ours(
 
 
 def _deploy(
-    spark: SparkSession, options: BenchOptions, runtime: sw.Runtime, sink: Sink, start_ms: int
+    spark: SparkSession,
+    options: BenchOptions,
+    runtime: sw.Runtime,
+    sink: Sink,
+    start_ms: int,
+    topics: TopicFeed | None,
 ) -> list[QueryInputs]:
     """Deploy all queries, dealing the templates out in turn; return their inputs."""
     workload = workload_of(options)
@@ -204,6 +235,9 @@ def _deploy(
         for variant in range(options.distinct)
     ]
     inputs = inputs_of(options, start_ms)
-    for number, sources in enumerate(inputs):
+    for number, generated in enumerate(inputs):
+        sources: Mapping[str, SourceDescription] = generated
+        if topics is not None:
+            sources = {"events": topics.source(number)}
         runtime.deploy(apps[number % len(apps)], query_name(number), reset=False, **sources)
     return inputs

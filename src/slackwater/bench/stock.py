@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -84,7 +84,7 @@ def run_stock(
         span = Span(first_ms, first_ms + options.seconds * 1_000)
         due = due_windows(spark, options, inputs_of(options, start_ms), span)
         with Feeder(streams) as feeder:
-            _wait(queries, feeder, due, span, progress)
+            wait_for(queries, feeder, due, span, progress)
         progresses = [query.recentProgress for query in queries]
     finally:
         for query in queries:
@@ -149,9 +149,16 @@ def better(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _wait(
+class Feeding(Protocol):
+    """Bring events, from another thread or process."""
+
+    def check(self) -> None:
+        """Raise what went wrong there, if anything did."""
+
+
+def wait_for(
     queries: Sequence[StreamingQuery],
-    feeder: Feeder,
+    feeder: Feeding,
     due: Mapping[WindowKey, float],
     span: Span,
     progress: Progress,

@@ -20,8 +20,11 @@ from slackwater.bench.inputs import inputs_of
 from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
+from slackwater.bench.stock_topics import run_stock_on_topics
+from slackwater.bench.topics import CONNECTOR
 from slackwater.bench.trials import warm_up
 from slackwater.errors import SlackwaterError
+from slackwater.spark.maven import jars
 
 DRIVER_MEMORY = "2g"
 COMPILING_S = 10.0  # at least, before the streams start
@@ -102,6 +105,8 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
     _tell("starting Spark", 0.0)
     if task.trigger is not None:
         settings |= SETTINGS
+        if task.options.source == "kafka":
+            settings["spark_jars"] = ",".join(map(str, jars(CONNECTOR)))
     spark = sw.session("local[*]", **settings)
     options, own_step_ms = task.options, task.own_step_ms
     if task.policy == CALIBRATION:
@@ -109,7 +114,8 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
         outcome: dict[str, Any] = {"result": result}
     else:
         if task.trigger is not None:
-            result, span = run_stock(
+            run = run_stock if options.source == "generator" else run_stock_on_topics
+            result, span = run(
                 spark, options, task.trigger, directory, progress=_tell, own_step_ms=own_step_ms
             )
         else:

@@ -89,6 +89,13 @@ def bench(
     sink: Annotated[
         Literal["parquet", "memory"], typer.Option(help="Where results go.")
     ] = DEFAULTS["sink"],
+    source: Annotated[
+        Literal["generator", "kafka"],
+        typer.Option(help="Where events come from: made on Spark, or topics of a Kafka broker."),
+    ] = DEFAULTS["source"],
+    servers: Annotated[
+        str | None, typer.Option(help="A running broker (default: one is started for the run).")
+    ] = None,
     directory: Annotated[
         Path | None, typer.Option(help="Where to keep state meanwhile (default: temporary).")
     ] = None,
@@ -132,6 +139,8 @@ def bench(
         durable=durable,
         memory=memory,
         sink=sink,
+        source=source,
+        servers=servers,
         slots=slots,
         directory=None if directory is None else str(directory),
         json=None if json is None else str(json),

@@ -59,13 +59,23 @@ def make_records(
 ) -> Records:
     """Make the records from number `first` on that arrive at these times."""
     numbers = np.arange(first, first + len(arrivals_us), dtype=np.int64)
-    salt = np.uint64(stream_salt(seed, 0))
-    hashes = hash64(salt ^ numbers.view(np.uint64))
-    delays_ms = delay.draw(upper(hashes))
-    events_us = arrivals_us - (delays_ms * 1_000.0).astype(np.int64)
-    moments = pa.array(events_us).cast(pa.timestamp("us", tz="UTC"))
+    hashes = _hashes(seed, numbers)
+    moments = pa.array(_events_us(delay, hashes, arrivals_us)).cast(pa.timestamp("us", tz="UTC"))
     columns = {**workload.columns(numbers, hashes), EVENT_TIME: moments}
     return Records(pa.table(columns), arrivals_us)
+
+
+def event_times_us(delay: DelayDistribution, seed: int, arrivals_us: Numbers) -> Numbers:
+    """Tell the event times of the records, from the first on, that arrive at these times."""
+    return _events_us(delay, _hashes(seed, np.arange(len(arrivals_us))), arrivals_us)
+
+
+def _hashes(seed: int, numbers: Numbers) -> Hashes:
+    return hash64(np.uint64(stream_salt(seed, 0)) ^ numbers.view(np.uint64))
+
+
+def _events_us(delay: DelayDistribution, hashes: Hashes, arrivals_us: Numbers) -> Numbers:
+    return arrivals_us - (delay.draw(upper(hashes)) * 1_000.0).astype(np.int64)
 
 
 def upper(hashes: Hashes) -> Floats:
