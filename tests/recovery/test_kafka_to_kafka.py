@@ -21,7 +21,7 @@ from slackwater.testing import assert_same_panes, batch_panes
 from slackwater.testing.kafka_broker import KafkaBroker
 from slackwater.testing.kafka_topics import read_topic, read_topic_panes
 
-RECORDS = 16_000
+RECORDS = 8_000
 START_MS = 1_700_000_000_000
 
 
