@@ -72,7 +72,8 @@ def test_kafka_to_kafka_survives_kills_of_both_ends(
             broker.start()
 
         logged = process.finish(after=5, act=crash)
-        assert "it is tried again until it works" in logged
+        told = ("does not answer", "it is tried again until it works")  # by source or sink
+        assert any(words in logged for words in told)
         schema = pa.schema(
             [*PANE_FIELDS, ("ad_type", pa.string()), ("n", pa.int64()), ("users", pa.int64())]
         )

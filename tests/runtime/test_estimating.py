@@ -70,7 +70,11 @@ def counted(arrived: int, taken: int, substream: int, step: int = 0) -> dict[str
 
 
 def estimated(
-    rows: list[dict[str, Any]], *, as_of_ms: float | None = None, group_share: float | None = None
+    rows: list[dict[str, Any]],
+    *,
+    as_of_ms: float | None = None,
+    group_share: float | None = None,
+    extrapolates: bool = True,
 ) -> tuple[list[dict[str, Any]], Any]:
     facts = SampleFacts(
         Target(0.05, 0.95, group_share),
@@ -79,6 +83,7 @@ def estimated(
         DelayCounts((64,), (1e6,), (2_550.0,)),
         as_of_ms,
         600,
+        extrapolates,
     )
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     window = ClosingWindow("q", 0, 0, 3_000, 0, "early", (SliceState((table,)),), facts)
@@ -138,6 +143,15 @@ def test_records_under_way_are_estimated_from_the_delays() -> None:
     assert rows[0]["n_low"] < 600 < rows[0]["n_high"]
     assert rows[0]["population"] == 600
     assert lesson.missing == pytest.approx(0.25)
+
+
+def test_no_bounds_are_claimed_where_what_is_missing_is_left_out() -> None:
+    rows, lesson = estimated(
+        [row("a", [1.0] * 450, 0), counted(450, 450, 0)], as_of_ms=3_000, extrapolates=False
+    )
+    assert rows[0]["n"] == 450
+    assert (rows[0]["n_low"], rows[0]["n_high"], rows[0]["met"]) == (None, None, None)
+    assert not lesson.promised
 
 
 def test_groups_have_bounds_of_their_own_where_that_is_asked() -> None:

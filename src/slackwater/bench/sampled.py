@@ -208,6 +208,7 @@ def _errors(
     errors = [abs(found.get(place, 0.0) / exact - 1) for place, exact in truth.items() if exact]
     misses = sum(error > run.error for error in errors)
     shares = {_place(row): row["accuracy"] for row in rows}
+    met = [row["met"] for row in rows if row.get("met") is not None]
     return {
         "results": len(errors),
         "within": round(1 - misses / len(errors), 4),
@@ -215,7 +216,7 @@ def _errors(
         "error_mean": round(float(np.mean(errors)), 5),
         "error_max": round(float(np.max(errors)), 5),
         "bounds_held": round(float(np.mean(held)), 4) if held else None,
-        "met": round(float(np.mean([row.get("met", True) for row in rows])), 4),
+        "met": round(float(np.mean(met)), 4) if met else None,
         "sampled_share": round(float(np.mean(list(shares.values()))), 4),
     }
 

@@ -52,8 +52,10 @@ def _estimate(
     labels = _labels(sample.keys, groups) if target.group_share is not None else []
     for name, aggregate in shape.aggregates.items():
         found, lin = each_group(name, aggregate, sample, facts, counted)
-        for column, values in (("", found.value), ("_low", found.low), ("_high", found.high)):
-            columns[name + column] = pa.array(values, mask=np.isnan(values))
+        columns[name] = pa.array(found.value, mask=np.isnan(found.value))
+        for column, values in (("_low", found.low), ("_high", found.high)):
+            unknown = np.isnan(values) if facts.bounded else np.ones(groups, dtype=bool)
+            columns[name + column] = pa.array(values, mask=unknown)
         if lin is None or not groups:
             continue
         if target.group_share is None:
@@ -76,7 +78,9 @@ def _estimate(
     columns["confidence"] = pa.array(np.full(groups, target.confidence))
     columns["sampled"] = pa.array(np.full(groups, int(taken), dtype=np.int64))
     columns["population"] = pa.array(np.full(groups, round(population), dtype=np.int64))
-    columns["met"] = pa.array(met)
+    columns["met"] = pa.array(met, mask=np.full(groups, not facts.bounded))
+    if not facts.bounded:
+        promised = {}
     return pa.table(columns), WindowLesson(
         sample.substreams, learned, promised, sample.strata.missing
     )

@@ -31,6 +31,11 @@ class SampleFacts:
     width_ms: int
     extrapolates: bool = True
 
+    @property
+    def bounded(self) -> bool:
+        """Tell whether bounds can be stated: not where what is missing is left out."""
+        return self.extrapolates or self.as_of_ms is None
+
     def shares(self, substreams: Floats) -> Floats:
         """Return the share of each sub-stream, given by its start, that had arrived."""
         if self.as_of_ms is None or not self.extrapolates:
