@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from slackwater.app.stream import App
 from slackwater.app.windows import Windows
-from slackwater.bench.due import Span, due_ends
+from slackwater.bench.due import Span
 from slackwater.progress.arrivals import stream_salt
 from slackwater.progress.distributions import DelayDistribution
 from slackwater.progress.grid import WindowGrid
@@ -97,15 +97,18 @@ def due_in(
     # A result is an event of the window's last millisecond; the window that holds it ends at most
     # the sizes of all later windows after it.
     behind_ms = sum(grid.size_ms for grid in later)
-    reach = Span(span.first_ms - behind_ms, span.until_ms)
+    begins_ms = min(reader.state()["start_ms"] for reader in readers)
     due: dict[int, float] = {}
-    for end_ms, _ in due_ends(first, swept_at, reach):
+    end_ms = first.next_end(int(span.until_ms)) - first.slide_ms
+    # One and the same watermark, the first, sweeps all that ends before the streams begin.
+    while end_ms + behind_ms > begins_ms and swept_at(end_ms + behind_ms) >= span.first_ms:
         ends = {end_ms}
         for grid in later:
             ends = {last_ms for earlier_ms in ends for last_ms in _ends_with(grid, earlier_ms - 1)}
         for last_ms in ends:
             if last_ms not in due and (swept_ms := swept_at(last_ms)) in span:
                 due[last_ms] = swept_ms
+        end_ms -= first.slide_ms
     yield from due.items()
 
 
