@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 
@@ -65,13 +66,16 @@ def all_rows(spark: SparkSession, seed: int) -> DataFrame:
     return rows
 
 
-def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int) -> None:
-    chance = random.Random(seed)
-    for kill in range(kills):
-        point, moment = POINTS[kill % len(POINTS)]
-        finished = run(directory, point, chance.randrange(1, 4), moment)
-        assert not finished, "the input was finished before it was killed often enough"
-    assert run(directory, "none", 0, "before")
+def kill_and_finish(spark: SparkSession, directory: Path, chance: random.Random, kills: int) -> int:
+    """Kill a run at most so often, let it finish, and compare; count the kills before its end."""
+    killed = 0
+    while killed < kills:
+        point, moment = chance.choice(POINTS)
+        if run(directory, point, chance.randrange(1, 4), moment):
+            break
+        killed += 1
+    else:
+        assert run(directory, "none", 0, "before")
     for number, (app, output) in enumerate(child.described(directory)):
         panes = read_panes(directory / app.name)
         assert max(panes["pane"].to_pylist()) > 0  # late events have amended windows
@@ -83,6 +87,7 @@ def kill_and_finish(spark: SparkSession, directory: Path, kills: int, seed: int)
             number=number,
         )
         assert_same_panes(panes, wanted)
+    return killed
 
 
 @pytest.mark.slow
@@ -102,5 +107,10 @@ def test_every_fault_while_state_moves_leaves_what_was_committed(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_killed_twenty_times_while_state_moves(spark: SparkSession, tmp_path: Path) -> None:
-    kill_and_finish(spark, tmp_path, kills=20, seed=3)
+def test_killed_again_and_again_while_state_moves(spark: SparkSession, tmp_path: Path) -> None:
+    chance, killed = random.Random(3), 0
+    for number in count():
+        killed += kill_and_finish(spark, tmp_path / str(number), chance, kills=5 - killed)
+        if killed >= 5:
+            return
+        assert number < 3, "the inputs were finished before they were killed often enough"

@@ -668,7 +668,7 @@ def test_chained_windows_equal_one_batch(spark: SparkSession, case: Case) -> Non
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=40)
+@settings(examples, max_examples=30)
 @given(case=st.one_of(joins("results"), joins("rows"), chains(), chains()))
 def test_many_more_joins_and_chains_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
@@ -684,7 +684,7 @@ def test_many_more_sessions_and_counted_windows_equal_one_batch(
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=60)
+@settings(examples, max_examples=40)
 @given(case=cases())
 def test_many_more_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
