@@ -675,7 +675,7 @@ def test_many_more_joins_and_chains_equal_one_batch(spark: SparkSession, case: C
 
 
 @pytest.mark.slow
-@settings(examples, max_examples=15)
+@settings(examples, max_examples=10)
 @given(case=keyed())
 def test_many_more_sessions_and_counted_windows_equal_one_batch(
     spark: SparkSession, case: Case
