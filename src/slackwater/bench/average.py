@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import slackwater as sw
 from slackwater.app.windows import Windows
 from slackwater.bench.late_wishes import STALENESS, kept_for
 from slackwater.bench.payloads import payload_sql
-from slackwater.bench.workload import Feed, Phase, Workload, spark_window
+from slackwater.bench.workload import Feed, Phase, Workload, spark_window, varied, windows_of
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sources.generator import Generator
@@ -33,8 +33,8 @@ def average_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.
     app = sw.App("average" if variant == 0 else f"average-{variant}")
     (
         app.source("reports")
-        .transform(lambda reports: varied(reports, variant))
-        .window(windows(phase))
+        .transform(lambda reports: varied(reports, "sensor", variant))
+        .window(windows_of(WINDOW_MS, phase))
         .apply(averages)
         .to(sink, lateness=kept_for(WINDOW_MS), staleness=STALENESS)
     )
@@ -43,21 +43,16 @@ def average_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.
 
 def averages(reports: DataFrame) -> DataFrame:
     """Compute the averages of one window's rows, as a batch would."""
-    return reports.groupBy("sensor").agg(
+    return reports.groupBy("sensor").agg(*measures())
+
+
+def measures() -> list[Column]:
+    """List what is computed of each sensor's reports."""
+    return [
         F.count("*").alias("reports"),
         F.avg("value").alias("value"),
         F.avg(F.length("payload")).alias("bytes"),
-    )
-
-
-def varied(reports: DataFrame, variant: int) -> DataFrame:
-    """Let variants differ in one cheap condition that every report meets."""
-    return reports if variant == 0 else reports.where(f"sensor <> -{variant}")
-
-
-def windows(phase: Phase) -> Windows:
-    """Place windows of 20 s: "aligned" on full multiples, or "spread" query by query."""
-    return Windows(WINDOW_MS, WINDOW_MS, spread=phase == "spread")
+    ]
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class Average(Workload):
 
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
         """Return windows of 20 s."""
-        return (windows(phase),)
+        return (windows_of(WINDOW_MS, phase),)
 
     def sources(self, feed: Feed) -> dict[str, Generator]:
         """Generate reports with a payload of 1.5 to 3.5 KB."""
@@ -99,13 +94,9 @@ class Average(Workload):
         variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming, which averages as reports come in."""
-        reports = varied(inputs["reports"], variant)
+        reports = varied(inputs["reports"], "sensor", variant)
         return (
             reports.withWatermark("event_time", f"{lag_ms} milliseconds")
             .groupBy(spark_window(grids[0]), "sensor")
-            .agg(
-                F.count("*").alias("reports"),
-                F.avg("value").alias("value"),
-                F.avg(F.length("payload")).alias("bytes"),
-            )
+            .agg(*measures())
         )

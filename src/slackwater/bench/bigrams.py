@@ -18,7 +18,7 @@ import slackwater as sw
 from slackwater.app.windows import Windows
 from slackwater.bench.late_wishes import STALENESS, kept_for
 from slackwater.bench.payloads import text_sql
-from slackwater.bench.workload import Feed, Phase, Workload, spark_window
+from slackwater.bench.workload import Feed, Phase, Workload, spark_window, varied, windows_of
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.base import Sink
 from slackwater.spark.sources.generator import Generator
@@ -32,8 +32,8 @@ def bigrams_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.
     app = sw.App("bigrams" if variant == 0 else f"bigrams-{variant}")
     (
         app.source("texts")
-        .transform(lambda texts: varied(texts, variant))
-        .window(windows(phase))
+        .transform(lambda texts: varied(texts, "author", variant))
+        .window(windows_of(WINDOW_MS, phase))
         .apply(most_frequent)
         .to(sink, lateness=kept_for(WINDOW_MS), staleness=STALENESS)
     )
@@ -56,16 +56,6 @@ def pairs(texts: DataFrame) -> DataFrame:
     return listed.withColumn("pair", F.explode(neighbours)).select("*", "pair.first", "pair.second")
 
 
-def varied(texts: DataFrame, variant: int) -> DataFrame:
-    """Let variants differ in one cheap condition that every text meets."""
-    return texts if variant == 0 else texts.where(f"author <> -{variant}")
-
-
-def windows(phase: Phase) -> Windows:
-    """Place windows of 30 s: "aligned" on full multiples, or "spread" query by query."""
-    return Windows(WINDOW_MS, WINDOW_MS, spread=phase == "spread")
-
-
 @dataclass(frozen=True)
 class Bigrams(Workload):
     """Rank pairs of words."""
@@ -74,7 +64,7 @@ class Bigrams(Workload):
 
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
         """Return windows of 30 s."""
-        return (windows(phase),)
+        return (windows_of(WINDOW_MS, phase),)
 
     def sources(self, feed: Feed) -> dict[str, Generator]:
         """Generate texts of 300 to 630 words."""
@@ -100,6 +90,6 @@ class Bigrams(Workload):
         variant: int,
     ) -> DataFrame:
         """Write the query for Structured Streaming, which counts, and cannot rank in append."""
-        texts = varied(inputs["texts"], variant)
+        texts = varied(inputs["texts"], "author", variant)
         texts = texts.withWatermark("event_time", f"{lag_ms} milliseconds")
         return pairs(texts).groupBy(spark_window(grids[0]), "first", "second").count()

@@ -24,7 +24,7 @@ import slackwater as sw
 from slackwater.app.windows import Windows
 from slackwater.bench.late_wishes import STALENESS, kept_for
 from slackwater.bench.payloads import payload_sql
-from slackwater.bench.workload import Feed, Phase, Workload
+from slackwater.bench.workload import Feed, Phase, Workload, varied, windows_of
 from slackwater.errors import DescriptionError
 from slackwater.progress.grid import WindowGrid
 from slackwater.spark.sinks.base import Sink
@@ -39,8 +39,8 @@ def market_app(sink: Sink, *, phase: Phase = "spread", variant: int = 0) -> sw.A
     app = sw.App("stock_market" if variant == 0 else f"stock_market-{variant}")
     (
         app.source("trades")
-        .transform(lambda trades: varied(trades, variant))
-        .window(windows(phase))
+        .transform(lambda trades: varied(trades, "symbol", variant))
+        .window(windows_of(WINDOW_MS, phase))
         .apply(watched)
         .to(sink, lateness=kept_for(WINDOW_MS), staleness=STALENESS)
     )
@@ -82,16 +82,6 @@ def with_market(trades: DataFrame) -> DataFrame:
     return joined.groupBy("symbol").agg(F.corr("own", "market").alias("with_market"))
 
 
-def varied(trades: DataFrame, variant: int) -> DataFrame:
-    """Let variants differ in one cheap condition that every trade meets."""
-    return trades if variant == 0 else trades.where(f"symbol <> -{variant}")
-
-
-def windows(phase: Phase) -> Windows:
-    """Place windows of 30 s: "aligned" on full multiples, or "spread" query by query."""
-    return Windows(WINDOW_MS, WINDOW_MS, spread=phase == "spread")
-
-
 @dataclass(frozen=True)
 class StockMarket(Workload):
     """Watch prices of symbols."""
@@ -100,7 +90,7 @@ class StockMarket(Workload):
 
     def stages(self, phase: Phase) -> tuple[Windows, ...]:
         """Return windows of 30 s."""
-        return (windows(phase),)
+        return (windows_of(WINDOW_MS, phase),)
 
     def sources(self, feed: Feed) -> dict[str, Generator]:
         """Generate trades: prices swing slowly, each symbol about its own, with some noise."""

@@ -112,6 +112,16 @@ def due_in(
     yield from due.items()
 
 
+def windows_of(size_ms: int, phase: Phase) -> Windows:
+    """Place tumbling windows: "aligned" on full multiples, or "spread" query by query."""
+    return Windows(size_ms, size_ms, spread=phase == "spread")
+
+
+def varied(rows: DataFrame, key: str, variant: int) -> DataFrame:
+    """Let variants differ in one cheap condition that every row meets: keys are not negative."""
+    return rows if variant == 0 else rows.where(f"{key} <> -{variant}")
+
+
 def spark_window(grid: WindowGrid, time: str | Column = "event_time") -> Column:
     """Write a query's windows as Structured Streaming has them."""
     return F.window(
