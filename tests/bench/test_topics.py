@@ -11,7 +11,7 @@ from slackwater.bench.options import BenchOptions
 from slackwater.bench.stock_topics import _lag
 from slackwater.bench.topics import TopicFeed
 from slackwater.errors import DescriptionError
-from slackwater.inject.scenario import scenario_of
+from slackwater.inject.scenario import Scenario, scenario_of
 from slackwater.inject.workloads import make_records
 
 START_MS = 1_700_000_000_000
@@ -25,11 +25,16 @@ def feed() -> TopicFeed:
     return TopicFeed(OPTIONS, "bench", lag_ms, START_MS)
 
 
+def scenario(topics: TopicFeed) -> Scenario:
+    text = topics._scenario(topics._rates.phases[0])
+    return scenario_of(tomllib.loads(text), "bench")
+
+
 def test_each_topic_gets_the_events_of_its_query() -> None:
-    scenario = scenario_of(tomllib.loads(feed()._scenario()), "bench")
-    assert scenario.start_ms == START_MS
-    assert [topic.name for topic in scenario.topics] == ["bench-0", "bench-1", "bench-2"]
-    for topic, inputs in zip(scenario.topics, inputs_of(OPTIONS, START_MS), strict=True):
+    found = scenario(feed())
+    assert found.start_ms == START_MS
+    assert [topic.name for topic in found.topics] == ["bench-0", "bench-1", "bench-2"]
+    for topic, inputs in zip(found.topics, inputs_of(OPTIONS, START_MS), strict=True):
         source = inputs["events"]
         assert (topic.seed, topic.delay) == (source.seed, source.delay)
         assert topic.rates.phases[0].from_rate == source.rate
@@ -39,8 +44,8 @@ def test_a_window_is_due_when_a_record_has_passed_it_by_the_bound() -> None:
     topics = feed()
     span = Span(START_MS + 10_000, START_MS + 19_000)
     due = topics.due(span)
-    scenario = scenario_of(tomllib.loads(topics._scenario()), "bench")
-    for number, topic in enumerate(scenario.topics):
+    found = scenario(topics)
+    for number, topic in enumerate(found.topics):
         (grid,) = workload_of(OPTIONS).grids(OPTIONS.phase, number)
         arrivals_us = START_MS * 1_000 + topic.rates.arrivals_us(0, topic.rates.records)
         made = make_records(topic.workload, topic.delay, topic.seed, 0, arrivals_us)

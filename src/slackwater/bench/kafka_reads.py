@@ -18,17 +18,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyspark
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from slackwater.bench.connector import connector_jars
 from slackwater.bench.provenance import provenance
 from slackwater.errors import MissingRequirementError
 from slackwater.spark.kafka.hub import KafkaHub
 from slackwater.spark.latebound import SpecificationCells
-from slackwater.spark.maven import jars
 from slackwater.spark.session import session
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, Range
 from slackwater.spark.sources.inline import LINE, JsonRecords, checked_schema
@@ -42,7 +41,6 @@ RUNS: Final = 7
 MOST_INLINE: Final = 100_000
 PARTITIONS: Final = 2
 SCHEMA: Final = "ts timestamp, user_id string, page_id string, ad_id string, kind string, n bigint"
-CONNECTOR: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 @dataclass(frozen=True)
@@ -96,9 +94,8 @@ def main() -> None:
     """Measure, and print the table (and JSON, where a file is named)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="also write the results, with their provenance, to a file")
-    parser.add_argument("--connector-jars", help=f"instead of {CONNECTOR}: paths with commas")
     options = parser.parse_args()
-    packages = options.connector_jars or _fetched()
+    packages = _fetched()
     spark = session("local[2]", spark_jars=packages, spark_driver_memory="2g")
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
@@ -124,7 +121,7 @@ def main() -> None:
 
 def _fetched() -> str:
     try:
-        return ",".join(map(str, jars(CONNECTOR)))
+        return connector_jars()
     except MissingRequirementError as error:
         print(f"without Spark's connector: {error}", file=sys.stderr)
         return ""

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
@@ -27,12 +27,13 @@ from slackwater.bench.inputs import inputs_of, query_name, workload_of
 from slackwater.bench.options import BenchOptions
 from slackwater.errors import SlackwaterError
 from slackwater.inject.rates import Phase, RateProfile
+from slackwater.inject.scenario import scenario_of
+from slackwater.inject.sending import inject
 from slackwater.inject.workloads import event_times_us
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.topics import require_topic
 from slackwater.spark.sources.base import SourceDescription
 
-CONNECTOR: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 SCHEMA: Final = (
     "user_id bigint, page_id bigint, ad_id bigint, ad_type string, event_type string, "
     "ip_address string, event_time timestamp"
@@ -67,7 +68,14 @@ class TopicFeed:
         """Name the topic of a query."""
         return f"{self.prefix}-{number}"
 
-    def source(self, number: int) -> SourceDescription:
+    def fill(self, records: int) -> None:
+        """Write so many records into each topic, at once."""
+        self.start_ms = int(time.time() * 1_000)
+        phase = Phase(records / self.options.rate, self.options.rate, self.options.rate)
+        text = f"paced = false\n{self._scenario(phase)}"
+        inject(scenario_of(tomllib.loads(text), "warm-up"))
+
+    def source(self, number: int, *, follow: bool = True) -> SourceDescription:
         """Describe the topic of a query for Slackwater."""
         assert self.options.servers is not None
         return sw.kafka(
@@ -76,6 +84,7 @@ class TopicFeed:
             schema=SCHEMA,
             event_time="event_time",
             watermark=sw.bounded(f"{self.lag_ms} ms"),
+            follow=follow,
         )
 
     def frame(self, spark: SparkSession, number: int) -> DataFrame:
@@ -95,7 +104,7 @@ class TopicFeed:
         """Start the injector in a process of its own; return when its first records arrive."""
         self.start_ms = int(time.time() * 1_000) + LEAD_MS
         file = directory / "scenario.toml"
-        file.write_text(self._scenario())
+        file.write_text(self._scenario(self._rates.phases[0]))
         command = "from slackwater.cli.main import app; app()"
         with (directory / "inject.log").open("w") as log:
             self._process = subprocess.Popen(
@@ -152,8 +161,8 @@ class TopicFeed:
         seconds = self.options.warmup + self.options.seconds + DRAIN_S
         return RateProfile((Phase(seconds, self.options.rate, self.options.rate),))
 
-    def _scenario(self) -> str:
-        options, phase = self.options, self._rates.phases[0]
+    def _scenario(self, phase: Phase) -> str:
+        options = self.options
         name = self.prefix + ("-{number}" if options.queries > 1 else "-0")
         lines = [
             f"servers = {json.dumps(options.servers)}",

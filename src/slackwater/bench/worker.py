@@ -15,19 +15,20 @@ from typing import Any, Final
 
 import slackwater as sw
 from slackwater.bench.calibrating import calibrate
+from slackwater.bench.connector import connector_jars
 from slackwater.bench.flink.running import INTERVALS_MS, run_flink
 from slackwater.bench.inputs import inputs_of
 from slackwater.bench.options import FLINK, FLINK_DURABLE, STOCK, BenchOptions, variant_text
 from slackwater.bench.ours import run_ours
 from slackwater.bench.stock import SETTINGS, run_stock, triggers
 from slackwater.bench.stock_topics import run_stock_on_topics
-from slackwater.bench.topics import CONNECTOR
+from slackwater.bench.topic_warming import warm_up_on_topics
 from slackwater.bench.trials import warm_up
 from slackwater.errors import SlackwaterError
-from slackwater.spark.maven import jars
 
 DRIVER_MEMORY = "2g"
 COMPILING_S = 10.0  # at least, before the streams start
+COMPILING_TOPICS_S = 40.0  # the broker's own code is compiled meanwhile, too
 CALIBRATION: Final = "calibration"  # in place of a policy: measure what steps cost
 
 
@@ -106,7 +107,7 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
     if task.trigger is not None:
         settings |= SETTINGS
         if task.options.source == "kafka":
-            settings["spark_jars"] = ",".join(map(str, jars(CONNECTOR)))
+            settings["spark_jars"] = connector_jars()
     spark = sw.session("local[*]", **settings)
     options, own_step_ms = task.options, task.own_step_ms
     if task.policy == CALIBRATION:
@@ -120,7 +121,10 @@ def perform(task: Task, directory: Path) -> dict[str, Any]:
             )
         else:
             _tell("compiling", 0.0)
-            warm_up(spark, options, directory / "warm-up", seconds=COMPILING_S)
+            if options.source == "generator":
+                warm_up(spark, options, directory / "warm-up", seconds=COMPILING_S)
+            else:
+                warm_up_on_topics(spark, options, directory / "warm-up", seconds=COMPILING_TOPICS_S)
             result, span = run_ours(
                 spark, options, task.policy, directory, progress=_tell, own_step_ms=own_step_ms
             )

@@ -7,11 +7,13 @@ input, which saves building, analysing and planning it: most of what a small job
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+_LARGE: Final = 65_536  # characters; more goes through a file, which Py4J's protocol is slower than
 _FIELD = '{{"name":"s{index}","type":"string","nullable":false,"metadata":{{}}}}'
 
 
@@ -36,6 +38,8 @@ class SpecificationCells:
         """Make a frame with columns s0, s1, ... in one partition."""
         context = spark.sparkContext
         jvm: Any = context._jvm
+        self._files = jvm.java.nio.file.Files
+        self._path = jvm.java.io.File
         self._width = width
         self._cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
         self.clear()
@@ -51,9 +55,19 @@ class SpecificationCells:
         self.bind(["[]"] * self._width)
 
     def bind(self, specifications: Sequence[str]) -> None:
-        """Change what the next run reads. Never while a run is going on."""
+        """Change what the next run reads, JSON in one line each. Never while a run is going on."""
+        if sum(map(len, specifications)) > _LARGE:
+            self._bind_large(specifications)
+            return
         for index, text in enumerate(specifications):
             self._cells[index] = text
+
+    def _bind_large(self, specifications: Sequence[str]) -> None:
+        """Let the JVM read the texts, a line each, out of a file that is gone afterwards."""
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:
+            file.write("\n".join(specifications))
+            file.flush()
+            self._files.readAllLines(self._path(file.name).toPath()).toArray(self._cells)
 
 
 def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> DataFrame:

@@ -12,10 +12,12 @@ from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.survey import Survey
 from slackwater.spark.kafka.tails import Tail
 
-TAILS_BYTES: Final = 134_217_728  # held in the driver, for all partitions of a cluster together
+TAILS_BYTES: Final = 268_435_456  # held in the driver, for all partitions of a cluster together
 _LEAST_BYTES: Final = 1_048_576  # for each partition, however many there are
 _BATCH: Final = 10_000
 _PREFETCH_KB: Final = 16_384
+_FETCH_BYTES: Final = 262_144  # or 20 ms: an answer for every few records would cost the broker
+_GUESSED_BYTES: Final = 300.0
 
 
 @dataclass
@@ -27,12 +29,13 @@ class WatchedPartition:
     assigned: bool = False
     paused: bool = False
     stalled: bool = False  # the client found no record at the offset it was told
+    far: bool = False  # there is more than can be held: executors read it, and nobody twice
     identity: str = ""  # of the topic that the tail is of
 
     @property
     def fetching(self) -> bool:
         """Tell whether more is on its way, or is about to be."""
-        return not self.paused and not self.stalled
+        return not self.paused and not self.stalled and not self.far
 
 
 class TailFetcher:
@@ -102,6 +105,12 @@ class TailFetcher:
         if facts is None:
             return
         watched.identity = facts.identity
+        behind = self._survey.ends.get(place, 0) - max(needed, tail.until)
+        size = behind * tail.stored_bytes(_GUESSED_BYTES) + tail.held_bytes
+        watched.far = size > (room // 2 if watched.far else room)
+        if watched.far:
+            self._unassign(place, watched)
+            return
         if not watched.assigned:
             self._consumer.incremental_assign([TopicPartition(*place, tail.until)])
             watched.assigned = True
@@ -133,7 +142,7 @@ class TailFetcher:
         for watched in self.watched.values():
             watched.tail.restart(min(watched.readers.values(), default=watched.tail.first))
             watched.identity, watched.assigned = "", False
-            watched.paused = watched.stalled = False
+            watched.paused = watched.stalled = watched.far = False
 
     def _there(self, place: Partition, offset: int) -> bool:
         low, end = self._survey.lows.get(place), self._survey.ends.get(place)
@@ -144,5 +153,5 @@ class TailFetcher:
             self._settings,
             self._isolation,
             queued_max_messages_kbytes=_PREFETCH_KB,
-            fetch_min_bytes=16_384,
+            fetch_min_bytes=_FETCH_BYTES,
         )

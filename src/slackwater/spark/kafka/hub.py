@@ -23,7 +23,6 @@ from slackwater.spark.kafka.tails import Tail
 
 logger = logging.getLogger("slackwater")
 
-SOON: Final = 5_000  # records that are fetched in a moment
 _TURN_S: Final = 0.015
 _PATIENCE_S: Final = 15.0
 
@@ -116,14 +115,13 @@ class KafkaHub:
     def readable(self, place: Partition, first: int, end: int) -> int:
         """Return up to where to plan from `first`, of what ends at `end`.
 
-        That is what is held already where the rest comes in any moment: then it can be counted.
+        That is what is held already, where the rest is on its way: nothing is read twice.
         """
         with self._lock:
             watched = self._watched.get(place)
             if (
                 watched is None
                 or not watched.fetching
-                or end - watched.tail.until > SOON
                 or not watched.tail.first <= first <= watched.tail.until
             ):
                 return end

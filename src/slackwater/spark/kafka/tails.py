@@ -48,6 +48,10 @@ class Tail:
         mean = size / len(records)
         self.mean_bytes += (mean - self.mean_bytes) * (_MEMORY if self.mean_bytes else 1.0)
 
+    def stored_bytes(self, guess: float) -> float:
+        """Return about what holding a record takes; before the first was seen, `guess` counts."""
+        return (self.mean_bytes or guess) + _OVERHEAD_BYTES
+
     def reached(self, offset: int) -> None:
         """Note that there is no further record before an offset."""
         self.until = max(self.until, offset)

@@ -73,6 +73,15 @@ def blocks_by_arrival(first: int, records: Iterable[tuple[int, str]]) -> list[di
     return blocks
 
 
+def is_plain(line: str) -> bool:
+    """Tell whether nothing can follow the first object in a line.
+
+    >>> is_plain('{"a": 1}'), is_plain('{"a": {}}'), is_plain('{} {}')
+    (True, False, False)
+    """
+    return line.find("}") == len(line) - 1
+
+
 def inline_entry(query: int, partition: int, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Write one range as a specification entry of ENTRY_TYPE."""
     return {"query": query, "partition": partition, "blocks": list(blocks)}
@@ -94,11 +103,18 @@ class JsonRecords:
             )
 
     def parse(
-        self, frame: DataFrame, carried: Sequence[str] = (), *, further: Sequence[str] = ()
+        self,
+        frame: DataFrame,
+        carried: Sequence[str] = (),
+        *,
+        further: Sequence[str] = (),
+        plain: str | None = None,
     ) -> DataFrame:
         """Read QUERY, PARTITION, OFFSET, ARRIVAL and LINE as `schema`, then SYSTEM_COLUMNS.
 
         Columns of `frame` to be `carried` along come between the two, `further` ones behind.
+        `plain` names a column of `frame` that is true where `is_plain` is known to hold of LINE;
+        where it is given, no line is blank. Both save a look at every character.
         """
         placed = (*map(sql_name, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
         system = (*placed, *further)
@@ -119,7 +135,7 @@ class JsonRecords:
             f"{_PARSED} IS NOT NULL AND {_PARSED}.{MALFORMED} IS NULL",
             # from_json stops after the first object. If the first brace that closes is the last
             # character, nothing can follow; else a second look decides.
-            f"(instr({LINE}, '}}') = length({LINE}) "
+            f"({plain or 'false'} OR instr({LINE}, '}}') = length({LINE}) "
             f"OR coalesce(json_array_length(concat('[', {LINE}, ']')) = 1, false))",
             *(
                 f"({_PARSED}.{sql_name(name)} IS NULL OR {alias} IS NOT NULL)"
@@ -131,10 +147,12 @@ class JsonRecords:
             f"AS {sql_name(f.name)}"
             for f in fields
         )
+        if plain is None:
+            frame = frame.where(f"trim(BOTH ' \\t' FROM {LINE}) <> ''")
+        known = () if plain is None else (plain,)
         return (
-            frame.where(f"trim(BOTH ' \\t' FROM {LINE}) <> ''")
-            .selectExpr(*system, LINE, parsed)
-            .selectExpr(*system, LINE, _PARSED, *read)
+            frame.selectExpr(*system, LINE, *known, parsed)
+            .selectExpr(*system, LINE, *known, _PARSED, *read)
             .selectExpr("*", f"{' AND '.join(valid)} AS {_VALID}")
             .selectExpr(*columns, *placed, f"if({_VALID}, NULL, {LINE}) AS {MALFORMED}", *further)
         )

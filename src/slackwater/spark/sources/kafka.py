@@ -77,7 +77,7 @@ class Kafka(SourceDescription):
     isolation: Isolation = "read_committed"
     group: str | None = None
     metadata: str | None = None
-    inline_bytes: int = 1_048_576
+    inline_bytes: int = 8_388_608
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -140,7 +140,7 @@ def kafka(
     max_ahead: Duration = "1 minute",
     idle_after: Duration = "5 seconds",
     options: Mapping[str, Any] | None = None,
-    inline_bytes: int = 1_048_576,
+    inline_bytes: int = 8_388_608,
 ) -> Kafka:
     """Read the records of one or more topics of Kafka.
 

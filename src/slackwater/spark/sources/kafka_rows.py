@@ -23,13 +23,21 @@ from slackwater.spark.sources.base import (
     Range,
     ScanReader,
 )
-from slackwater.spark.sources.inline import LINE, JsonRecords, block, inline_entry, sql_name
-from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arrivals_ms
+from slackwater.spark.sources.inline import (
+    LINE,
+    JsonRecords,
+    block,
+    inline_entry,
+    is_plain,
+    sql_name,
+)
+from slackwater.spark.sources.kafka_scan import NOTE, PLAIN, ScanTask, WantedSpan, arrivals_ms
 
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka
 
 _GUESSED_BYTES: Final = 300.0
+_FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
 
 
 class KafkaRows(LateBoundReader, ScanReader):
@@ -37,7 +45,8 @@ class KafkaRows(LateBoundReader, ScanReader):
 
     entry_type = (
         "struct<query:int,partition:int,blocks:array<"
-        "struct<first:bigint,arrival:bigint,rows:array<string>,notes:array<string>>>>"
+        "struct<first:bigint,arrival:bigint,plain:boolean,rows:array<string>,"
+        "notes:array<string>>>>"
     )
 
     def __init__(self, description: Kafka, records: JsonRecords) -> None:
@@ -81,12 +90,14 @@ class KafkaRows(LateBoundReader, ScanReader):
         ]
 
     def suits(self, ranges: Sequence[tuple[int, Range]]) -> bool:
-        """Send records along if all together have at most `inline_bytes`."""
-        total = 0.0
+        """Send records along that are held here, or soon fetched, up to `inline_bytes`."""
+        total, limit = 0.0, self._description.inline_bytes
         for _, piece in ranges:
-            size = self._hub.mean_bytes(_place(piece)) or _GUESSED_BYTES
-            total += piece.events * size
-        return total <= self._description.inline_bytes
+            place = _place(piece)
+            total += piece.events * (self._hub.mean_bytes(place) or _GUESSED_BYTES)
+            if not self._hub.held(place, _read_from(piece), piece.until):
+                limit = min(limit, _FETCHED_BYTES)
+        return total <= limit
 
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
         """Write the records of a range, as they are held or fetched now."""
@@ -105,10 +116,12 @@ class KafkaRows(LateBoundReader, ScanReader):
             )
             .selectExpr(
                 *(QUERY, PARTITION, *further, "first", f"arrival AS {ARRIVAL}", "notes"),
+                f"plain AS {PLAIN}",
                 f"posexplode(rows) AS (at, {LINE})",
             )
             .selectExpr(
                 *(QUERY, PARTITION, *further, f"first + at AS {OFFSET}", ARRIVAL, LINE),
+                PLAIN,
                 f"notes[at] AS {NOTE}",
             )
         )
@@ -147,10 +160,11 @@ class KafkaRows(LateBoundReader, ScanReader):
     def _parsed(self, rows: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         name = self._description.metadata
         if name is None:
-            return self._records.parse(rows.drop(NOTE), further=further)
+            return self._records.parse(rows.drop(NOTE), further=further, plain=PLAIN)
         note = f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(name)}"
-        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE, *further)
-        return self._records.parse(rows.selectExpr(*system, note), [name], further=further)
+        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE, PLAIN, *further)
+        told = rows.selectExpr(*system, note)
+        return self._records.parse(told, [name], further=further, plain=PLAIN)
 
 
 def _blocks(
@@ -158,6 +172,7 @@ def _blocks(
 ) -> list[dict[str, Any]]:
     """Write records as runs that follow each other and arrived in the same millisecond."""
     arrived = arrivals_ms(records, piece.detail["now"])
+    plain = all(map(is_plain, lines))
     blocks = []
     begin = 0
     for at in range(1, len(records) + 1):
@@ -166,7 +181,7 @@ def _blocks(
             or arrived[at] != arrived[begin]
             or records[at].offset != records[begin].offset + at - begin
         ):
-            run = block(records[begin].offset, arrived[begin], lines[begin:at])
+            run = block(records[begin].offset, arrived[begin], lines[begin:at]) | {"plain": plain}
             blocks.append(run | {"notes": notes[begin:at]} if notes else run)
             begin = at
     return blocks

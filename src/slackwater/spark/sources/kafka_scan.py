@@ -16,12 +16,14 @@ from slackwater.spark.kafka.records import KafkaRecord, Partition, Span, new_con
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
-from slackwater.spark.sources.inline import LINE
+from slackwater.spark.sources.inline import LINE, is_plain
 
 NOTE: Final = "_sw_note"
+PLAIN: Final = "_sw_plain"
 _PATIENCE_S: Final = 20.0
 _SCHEMA: Final = (
-    f"{QUERY} int, {PARTITION} int, {OFFSET} bigint, {ARRIVAL} bigint, {LINE} string, {NOTE} string"
+    f"{QUERY} int, {PARTITION} int, {OFFSET} bigint, {ARRIVAL} bigint, "
+    f"{LINE} string, {NOTE} string, {PLAIN} boolean"
 )
 _ARROW: Final = pa.schema(
     [
@@ -31,6 +33,7 @@ _ARROW: Final = pa.schema(
         (ARRIVAL, pa.int64()),
         (LINE, pa.string()),
         (NOTE, pa.string()),
+        (PLAIN, pa.bool_()),
     ]
 )
 _consumers: dict[tuple[KafkaSettings, str], Consumer] = {}  # of this worker
@@ -101,13 +104,15 @@ class ScanTask:
         notes: Sequence[Any] = [None] * count
         if self.notes:
             notes = self.lines.notes(span.topic, span.partition, records)
+        lines = self.lines.lines(span.topic, span.partition, records)
         columns = [
             pa.array([span.query] * count, pa.int32()),
             pa.array([span.index] * count, pa.int32()),
             pa.array([record.offset for record in records], pa.int64()),
             pa.array(arrivals_ms(records, span.latest_ms), pa.int64()),
-            pa.array(self.lines.lines(span.topic, span.partition, records), pa.string()),
+            pa.array(lines, pa.string()),
             pa.array(notes, pa.string()),
+            pa.array(list(map(is_plain, lines)), pa.bool_()),
         ]
         return pa.record_batch(columns, schema=_ARROW)
 
