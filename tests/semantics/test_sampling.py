@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
@@ -18,9 +19,10 @@ from slackwater.scheduling.snapshot import Decision, FleetSnapshot
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.memory import MemorySink
-from slackwater.spark.sources.base import Range
+from slackwater.spark.sources.base import Range, SourceDescription
 from slackwater.spark.sources.generator import Generator
 from slackwater.testing import ManualClock, batch_panes
+from slackwater.testing.kafka_broker import KafkaBroker
 
 START_MS = 1_700_000_000_000 // 3_000 * 3_000
 RATE = 1_500
@@ -160,35 +162,34 @@ def test_a_replayed_step_takes_the_same_sample(spark: SparkSession, tmp_path: Pa
     assert [found[key] for key in replayed] == [wanted[key] for key in replayed]
 
 
-@pytest.mark.spark
-def test_lines_are_sampled_like_any_other_source(spark: SparkSession, tmp_path: Path) -> None:
-    directory = tmp_path / "lines"
-    directory.mkdir()
-    for number in range(8):
-        lines = [
-            json.dumps(
-                {
-                    "ts": f"2024-01-01T00:00:{number * 3 + i % 3:02d}.{i % 1000:03d}Z",
-                    "v": 1.0 + i % 5,
-                }
-            )
-            for i in range(3_000)
-        ]
-        (directory / f"{number:02d}.json").write_text("\n".join(lines))
+def lines_of(number: int) -> list[str]:
+    return [
+        json.dumps(
+            {
+                "ts": f"2024-01-01T00:00:{number * 3 + i % 3:02d}.{i % 1000:03d}Z",
+                "v": 1.0 + i % 5,
+            }
+        )
+        for i in range(3_000)
+    ]
+
+
+LINES: dict[str, Any] = {
+    "format": "json",
+    "schema": "ts timestamp, v double",
+    "event_time": "ts",
+    "watermark": sw.bounded("0 s"),
+    "follow": False,
+}
+
+
+def check_lines(spark: SparkSession, lines: SourceDescription, journal: Path) -> None:
     app, sink = sw.App("lines"), sw.memory()
     app.source("lines").window(sw.tumbling("3 s")).aggregate(v=sw.mean("v"), n=sw.count()).to(
         sink, error=sw.within(0.05)
     )
-    lines_source = sw.files(
-        directory,
-        format="json",
-        schema="ts timestamp, v double",
-        event_time="ts",
-        watermark=sw.bounded("0 s"),
-        follow=False,
-    )
-    with sw.Runtime(spark, journal=tmp_path / "state", policy=OneFileAStep()) as runtime:
-        runtime.deploy(app, "test", lines=lines_source)
+    with sw.Runtime(spark, journal=journal, policy=OneFileAStep()) as runtime:
+        runtime.deploy(app, "test", lines=lines)
         runtime.run()
         (report,) = runtime.queries()
     assert report.quarantined is None
@@ -198,6 +199,31 @@ def test_lines_are_sampled_like_any_other_source(spark: SparkSession, tmp_path: 
     for row in rows:
         assert row["n"] == row["population"] == 3_000  # every record is counted
         assert row["v_low"] <= 3.0 <= row["v_high"]
+
+
+@pytest.mark.spark
+def test_lines_are_sampled_like_any_other_source(spark: SparkSession, tmp_path: Path) -> None:
+    directory = tmp_path / "lines"
+    directory.mkdir()
+    for number in range(8):
+        (directory / f"{number:02d}.json").write_text("\n".join(lines_of(number)))
+    check_lines(spark, sw.files(directory, **LINES), tmp_path / "state")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("inline_bytes", [10_000_000, 0], ids=["inline", "scan"])
+def test_topics_are_sampled_like_any_other_source(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, inline_bytes: int
+) -> None:
+    topic = f"sampled-{inline_bytes}"
+    kafka_broker.create_topic(topic, 1)
+    producer = Producer({"bootstrap.servers": kafka_broker.servers, "log_level": 0})
+    for number in range(8):
+        for line in lines_of(number):
+            producer.produce(topic, line)
+    assert producer.flush(30) == 0
+    records = sw.kafka(kafka_broker.servers, topic, inline_bytes=inline_bytes, **LINES)
+    check_lines(spark, records, tmp_path)
 
 
 def refused(build: Any) -> str:

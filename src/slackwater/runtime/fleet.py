@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from slackwater.app.watermarks import BoundedLateness
 from slackwater.app.windows import KeyedWindows
+from slackwater.errors import SlackwaterError
 from slackwater.progress.coverage import Coverage
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.columns import Columns
@@ -81,6 +82,14 @@ class Fleet:
     def find(self, number: int) -> DeployedQuery | None:
         """Find a query by its number, if it is deployed."""
         return self._by_number.get(number)
+
+    def named(self, name: str) -> DeployedQuery:
+        """Return the query of a name."""
+        for query in self.queries:
+            if query.state.name == name:
+                return query
+        running = ", ".join(query.state.name for query in self.queries) or "none"
+        raise SlackwaterError(f"no query {name!r} is deployed (deployed: {running})")
 
     def cost_learner(self, template: int) -> CostLearner:
         """Return what learns a template's costs."""

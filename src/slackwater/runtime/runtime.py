@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pyspark.sql import SparkSession
 
 from slackwater.app.durations import Duration, to_ms
-from slackwater.app.nodes import leaves
-from slackwater.app.outputs import Output
 from slackwater.app.sizes import to_bytes
 from slackwater.app.stream import App
-from slackwater.errors import DescriptionError, SlackwaterError
-from slackwater.lateness.state import LatenessWish
+from slackwater.errors import DescriptionError
 from slackwater.lateness.tier_policies import default_tiering
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
@@ -30,9 +26,9 @@ from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
 from slackwater.runtime.clock import Clock, SystemClock
 from slackwater.runtime.deployed import DeployedQuery
+from slackwater.runtime.deploying import Deployer
 from slackwater.runtime.emitting import PaneEmitter
 from slackwater.runtime.executor import StepExecutor
-from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.ledger import Ledger
@@ -41,19 +37,16 @@ from slackwater.runtime.loop import Loop
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
-from slackwater.runtime.sampler import QuerySampler
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
 from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
-from slackwater.spark.frames import Bounds, Template
+from slackwater.spark.frames import Template
 from slackwater.spark.latebound import parallelism, stored_bytes
-from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.pools import StepPools
-from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
-from slackwater.spark.sources.base import SourceDescription, SourceReader
+from slackwater.spark.sources.base import SourceDescription
 from slackwater.spark.staged_frames import StagedFrames
 from slackwater.spark.steps import StepRunner
 
@@ -124,8 +117,7 @@ class Runtime:
         self._lane = IoLane()
         self._runner = StepRunner(spark, prepare=prepare, profile=profile)
         self._fleet = Fleet(tiered=tiered, copied_bytes=self._staged.bytes_of)
-        self._sinks: dict[object, SinkWriter] = {}
-        self._templates: dict[object, Template] = {}
+        self._deployer = Deployer(spark, self._ledger, self._blocks, self._fleet, self._clock)
         self._warm: set[Template] = set()
         self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
         limits = limits or Limits()
@@ -143,7 +135,7 @@ class Runtime:
             self._ledger,
             self._blocks,
             placer,
-            PaneEmitter(spark, self._staged, self._sinks, limits),
+            PaneEmitter(spark, self._staged, self._deployer.sinks, limits),
             StepPools(spark),
             self._clock,
             files_dead_letters=dead_letters == "file",
@@ -171,7 +163,7 @@ class Runtime:
             ledger=self._ledger,
             executor=executor,
             clerk=clerk if dead_letters == "file" else None,
-            auditor=Auditor(self._runner, self._exactly),
+            auditor=Auditor(self._runner, self._deployer.exactly),
             policy=policy or klink(),
             clock=self._clock,
             slots=self._slots,
@@ -188,21 +180,7 @@ class Runtime:
 
         A query that the journal knows goes on where it was. `reset=True` forgets what it knows.
         """
-        _check_inputs(app, name, inputs)
-        single = len(app.outputs) == 1
-        opened: list[_Opened] = []
-        try:
-            for output in app.outputs:
-                query = name if single else f"{name}/{output.name}"
-                for bounds in _bounds_of(output):
-                    opened.append(self._open_output(output, query, inputs, bounds, reset=reset))
-        except BaseException:
-            for each in opened:
-                each.close()
-            raise
-        for each in opened:
-            self._start(each, reset=reset)
-        return [each.name for each in opened if each.bounds != "exact"]
+        return self._deployer.deploy(app, name, inputs, reset=reset)
 
     def run(
         self,
@@ -221,7 +199,7 @@ class Runtime:
         """
         cold = [
             template
-            for template in self._templates.values()
+            for template in self._deployer.templates.values()
             if template.query is None and template not in self._warm
         ]
         with ThreadPoolExecutor(self._slots) as pool:
@@ -250,7 +228,7 @@ class Runtime:
 
     def resume(self, name: str) -> None:
         """Let a quarantined query go on, beginning with the step that failed."""
-        query = self._named(name)
+        query = self._fleet.named(name)
         if query.state.quarantined is None:
             return  # it may be in a step at this moment, and must not be in two
         for reader in query.readers:
@@ -262,7 +240,7 @@ class Runtime:
 
     def refresh(self, app: App) -> None:
         """Plan an app's steps anew, so that static tables it joins are read again."""
-        for template in self._templates.values():
+        for template in self._deployer.templates.values():
             if template.output.app == app.name:
                 self._runner.forget(template)
                 self._warm.discard(template)
@@ -294,7 +272,7 @@ class Runtime:
         for query in self._fleet.queries:
             for reader in query.readers:
                 reader.close()
-        for sink in self._sinks.values():
+        for sink in self._deployer.sinks.values():
             sink.close()
         self._ledger.close()
         if self._temporary is not None:
@@ -313,120 +291,8 @@ class Runtime:
         """Close it."""
         self.close()
 
-    def _open_output(
-        self,
-        output: Output,
-        shown_as: str,
-        inputs: dict[str, SourceDescription],
-        bounds: Bounds,
-        *,
-        reset: bool,
-    ) -> _Opened:
-        """Open and check all that an output needs; nothing is written down yet."""
-        name = f"{shown_as}#exact" if bounds == "exact" else shown_as
-        if any(query.state.name == name for query in self._fleet.queries):
-            raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
-        opened = _Opened(output, name, shown_as, bounds, [])
-        try:
-            for leaf in leaves(output.stream):
-                opened.readers.append(inputs[leaf.name].open(self._spark))
-            opened.pipeline = self._pipeline(output, opened.readers)
-            opened.mark = fingerprint(output, opened.pipeline, opened.readers)
-            if bounds == "early":
-                opened.mark["sampled"] = "by sub-streams"
-            known = self._ledger.content.queries.get(name)
-            if known is not None and not reset:
-                require_same(name, known.fingerprint, opened.mark)
-            if output.sink not in self._sinks:
-                self._sinks[output.sink] = _opened_sink(output)
-        except BaseException:
-            opened.close()
-            raise
-        return opened
-
-    def _start(self, opened: _Opened, *, reset: bool) -> None:
-        """Let a query begin, or go on where the journal says it was."""
-        output, readers, bounds = opened.output, opened.readers, opened.bounds
-        known = self._ledger.content.queries.get(opened.name)
-        if known is not None and reset:
-            self._blocks.remove(self._ledger.reset(opened.name))
-            known = None
-        state = known or self._ledger.introduce(opened.name, opened.mark)
-        since = self._ledger.content.planned_since.pop(state.number, [])
-        grid = output.windows.grid(state.number)
-        sampler = None
-        if output.error is not None and bounds == "early":
-            sampler = QuerySampler(output.error, grid, state.number)
-        query = DeployedQuery(
-            row=len(self._fleet.queries),
-            state=state,
-            template=self._template(output, opened.pipeline, readers, state.number, bounds),
-            readers=tuple(readers),
-            grid=grid,
-            sampler=sampler,
-            panes_before=1 if bounds == "exact" else 0,
-            shown_as=opened.shown_as,
-            audits=self._named(opened.shown_as).sampler if bounds == "exact" else None,
-            audited_by_panes=output.lateness.first_ms > 0,
-        )
-        if known is None and bounds == "exact":
-            for mine, early in zip(readers, self._named(opened.shown_as).readers, strict=True):
-                mine.restore({}, early.state(), ())  # the same stream, from its beginning
-        for index, reader in enumerate(readers):
-            saved = state.source_states[index] if index < len(state.source_states) else None
-            ranges = [piece for i, piece in since if i == index]
-            reader.restore(query.positions(index), saved, ranges)
-        # Early panes are not amended: the exact ones follow, from a query of their own.
-        wish = LatenessWish() if bounds == "early" else output.lateness
-        self._ledger.remember_wish(state.number, wish)
-        if known is None:
-            self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
-        self._fleet.add(query, self._clock.now_ms())
-        if state.quarantined is not None:
-            logger.warning("%s is still quarantined: %s", opened.name, state.quarantined)
-
-    def _pipeline(self, output: Output, readers: Sequence[SourceReader]) -> CheckedPipeline:
-        for template in self._templates.values():
-            if template.output is output and _keys(template.readers) == _keys(readers):
-                return template.pipeline
-        return CheckedPipeline(self._spark, output, readers)
-
-    def _template(
-        self,
-        output: Output,
-        pipeline: CheckedPipeline,
-        readers: Sequence[SourceReader],
-        number: int,
-        bounds: Bounds,
-    ) -> Template:
-        alone = None if pipeline.fusable else number
-        key = (id(output), _keys(readers), alone, bounds)
-        if key not in self._templates:
-            if alone is not None and not any(k[0] == id(output) for k in self._templates):  # type: ignore[index]
-                logger.warning(
-                    "%s: its transforms drop _sw_query, so its queries cannot share steps; "
-                    "keep that column (select('_sw_query', ...)) to make them faster",
-                    output.place,
-                )
-            self._templates[key] = Template(
-                len(self._templates), output, pipeline, tuple(readers), alone, bounds
-            )
-        return self._templates[key]
-
-    def _exactly(self, query: DeployedQuery) -> Template:
-        """Find the template that computes a query that samples from all of its records."""
-        it = query.template
-        return self._template(it.output, it.pipeline, it.readers, query.number, "exact")
-
     def _find(self, number: int) -> DeployedQuery | None:
         return self._fleet.find(number)
-
-    def _named(self, name: str) -> DeployedQuery:
-        for query in self._fleet.queries:
-            if query.state.name == name:
-                return query
-        running = ", ".join(query.state.name for query in self._fleet.queries) or "none"
-        raise SlackwaterError(f"no query {name!r} is deployed (deployed: {running})")
 
     def _report(self, query: DeployedQuery, queued: int) -> QueryReport:
         state = query.state
@@ -453,68 +319,3 @@ class Runtime:
             lost=live.lost,
             bounds=None if query.sampler is None else query.sampler.monitor(state).audits,
         )
-
-
-@dataclass
-class _Opened:
-    """Hold what was opened for one output of an app that is being deployed."""
-
-    output: Output
-    name: str
-    shown_as: str  # the name on its panes
-    bounds: Bounds
-    readers: list[SourceReader]
-    pipeline: CheckedPipeline = field(init=False)
-    mark: dict[str, Any] = field(init=False)
-
-    def close(self) -> None:
-        """Give the inputs up again."""
-        for reader in self.readers:
-            reader.close()
-
-
-def _bounds_of(output: Output) -> tuple[Bounds, ...]:
-    """List the queries that one output is made of.
-
-    The exact panes that follow early ones come from a query of their own, which reads everything:
-    so it has all that a query without the wish has, and the same results.
-    """
-    if output.error is None:
-        return (None,)
-    return ("early", "exact") if output.lateness.first_ms else ("early",)
-
-
-def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
-    return tuple(
-        (type(reader), reader.fusion_key, reader.watermark, reader.max_ahead_ms)
-        for reader in readers
-    )
-
-
-def _opened_sink(output: Output) -> SinkWriter:
-    if not isinstance(output.sink, Sink):
-        raise DescriptionError(
-            f"{output.place}: to({output.sink!r}) is not a sink; "
-            "use parquet(path), kafka_sink(servers, topic), console(), memory() or "
-            "callback(function)"
-        )
-    return output.sink.open()
-
-
-def _check_inputs(app: App, name: str, inputs: dict[str, SourceDescription]) -> None:
-    place = f"deploy({app.name!r}, {name!r})"
-    if not name:
-        raise DescriptionError(f"{place}: give the deployment a name")
-    if not app.outputs:
-        raise DescriptionError(f"{place}: the app has no output; end a stream with .to(sink)")
-    missing = [wanted for wanted in app.inputs if wanted not in inputs]
-    if missing:
-        raise DescriptionError(f"{place}: give its input, {missing[0]}=...")
-    for given, source in inputs.items():
-        if given not in app.inputs:
-            wanted = ", ".join(app.inputs)
-            raise DescriptionError(f"{place}: {given}=... is not an input of the app ({wanted})")
-        if not isinstance(source, SourceDescription):
-            raise DescriptionError(
-                f"{place}: {given}={source!r} is not a source; use generator(...), files(...), ..."
-            )

@@ -117,7 +117,8 @@ class StepRunner:
                 if specification is None:
                     shares = _shares(pieces, parallelism)
                     specification = fixed_specification(
-                        self._spark, [_specification(template, share) for share in shares]
+                        self._spark,
+                        [_specification(template, share, in_full=True) for share in shares],
                     )
                 rows.append(entry_rows(template, specification, index))
             elif isinstance(reader, ScanReader):
@@ -152,11 +153,14 @@ def _fits(template: Template, pieces: Sequence[Piece]) -> bool:
     )
 
 
-def _specification(template: Template, pieces: Sequence[Piece]) -> list[str]:
+def _specification(
+    template: Template, pieces: Sequence[Piece], *, in_full: bool = False
+) -> list[str]:
     entries: list[list[object]] = [[] for _ in template.readers]
     for piece in pieces:
         if isinstance(piece.reader, LateBoundReader) and piece.range.events:
-            entry: object = piece.reader.entry(piece.query, piece.range)
+            write = piece.reader.entry_in_full if in_full else piece.reader.entry
+            entry: object = write(piece.query, piece.range)
             if template.samples:
                 entry = {"r": entry, "s": sample_cell(piece.range)}
             entries[piece.input].append(entry)

@@ -3,12 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark.kafka.records import KafkaRecord
+from slackwater.spark.kafka.records import Records
 from slackwater.spark.kafka.tails import Tail
 
 
-def record(offset: int, value: bytes = b"v") -> KafkaRecord:
-    return KafkaRecord(offset, 0, value, None, ())
+def records(*offsets: int) -> Records:
+    count = len(offsets)
+    return Records(list(offsets), [0] * count, [b"v"] * count, [None] * count, [()] * count)
 
 
 @given(
@@ -25,12 +26,12 @@ def test_tail_holds_exactly_what_is_between_its_bounds(
         at += gap
     tail, sent = Tail(7), 0
     for index, size in enumerate(batches):
-        tail.extend([record(offset) for offset in offsets[max(0, sent - 1) : sent + size]])
+        tail.extend(records(*offsets[max(0, sent - 1) : sent + size]))
         sent = min(len(offsets), sent + size)
         if index < len(cuts):
             tail.drop_below(cuts[index])
     kept = [o for o in offsets[:sent] if tail.first <= o < tail.until]
-    assert [each.offset for each in tail.take(tail.first, tail.until)] == kept
+    assert tail.take(tail.first, tail.until).offsets == kept
     assert (tail.held_bytes == 0) == (not kept)
     for most in (1, 3, 100):
         until, count = tail.fitting(tail.first, tail.until, most)
@@ -40,19 +41,20 @@ def test_tail_holds_exactly_what_is_between_its_bounds(
 
 def test_nothing_behind_the_end_wanted_is_counted() -> None:
     tail = Tail(0)
-    tail.extend([record(0), record(1), record(3)])
+    tail.extend(records(0, 1, 3))
     assert tail.fitting(0, 3, 3) == (3, 2)
     assert tail.fitting(0, 4, 3) == (4, 3)
 
 
 def test_reading_elsewhere_begins_anew() -> None:
     tail = Tail(0)
-    tail.extend([record(0), record(1)])
+    tail.extend(records(0, 1))
     tail.restart(50)
-    tail.extend([record(50)])
+    tail.extend(records(50))
     assert not tail.covers(0, 2)
     assert tail.covers(50, 51)
-    assert tail.next_record(0) == record(50)
+    assert tail.take(50, 51) == records(50)
+    assert tail.next_stamp_ms(0) == 0
 
 
 def test_end_of_partition_covers_what_holds_no_records() -> None:

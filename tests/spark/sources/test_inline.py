@@ -30,6 +30,7 @@ from slackwater.spark.sources.inline import (
     blocks_by_arrival,
     checked_schema,
     inline_entry,
+    whole_text,
 )
 
 SCHEMA = "ts timestamp, k string, v bigint, tags array<string>, `odd ``name'` struct<`x y`: double>"
@@ -215,6 +216,48 @@ def test_malformed_is_the_same_whichever_columns_are_used(
 def test_a_field_called_like_the_malformed_column_is_not_taken_for_it(spark: SparkSession) -> None:
     (row,) = Lines().read(spark, f'{{"{MALFORMED}":"boo","v":1}}')
     assert (row.v, row[MALFORMED]) == (1, None)
+
+
+RUNS: list[list[str]] = [
+    ['{"v":1}', '{"v":2,"k":"a"}', '{ "ts":"2024-05-01T10:00:00Z","v":3}'],
+    ['{"v":1}', '{"v":"x"}', '{"v":3}'],
+    ['{"v":1}', '{"v":2', '{"v":3}'],
+    ['{"v":1}', '{"v":{}}', '{"v":3}'],
+    ['{"v":1}', '1,{"v":2}', '{"v":3}'],
+    ['{"v":1}', 'null,{"v":2}', '{"v":3}'],
+    ['{"k":"x}', '{","v":1}'],
+    ['{"k":"x\\n}', '{","v":1}'],
+    ['{"v":1}', '{"k":"a\n}', '{"v":3}'],
+    ['{"v":1}', '{"k":"},\\n{"}', '{"v":3}'],
+    ['{"v":1}', '{"v":2}', '{"ts":17}', '{"ts":"soon"}', '{"ts":"2024-05-01"}'],
+    [f'{{"{MALFORMED}":"boo","v":1}}', '{"v":2}'],
+    [f'{{"{MALFORMED}":"boo","v":1}}', '{"v":"x"}'],
+    ['{"odd `name\'":[1]}', '{"tags":["a",null,"b"]}', '{"tags":"a"}'],
+    ["{}", "}", "{", "null", "[{}"],
+    ['{"v":1,"v":2}', '{"unknown":{"v":9}}', '{"k":"gr\u00fcn \U0001f33f"}'],
+    ['{"v":NaN}', "{'v':1}", '{"v":1}'],
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("lines", RUNS)
+def test_lines_read_together_are_what_they_are_alone(spark: SparkSession, lines: list[str]) -> None:
+    records = Lines().records
+    alone = Lines().read(spark, *lines)
+    whole = whole_text(lines)
+    run = (0, 0, 0, [0] * len(lines), lines if whole is None else None, whole)
+    columns = (
+        f"{QUERY} int, {PARTITION} int, first bigint, arrivals array<bigint>, "
+        "lines array<string>, whole string"
+    )
+    frame = records.parse_runs(spark.createDataFrame([run], columns))
+    together = sorted(frame.collect(), key=lambda row: row[OFFSET])
+    assert [row[OFFSET] for row in together] == list(range(len(lines)))
+    for row, other, line in zip(together, alone, lines, strict=True):
+        told = row[MALFORMED]
+        assert (told is None) == (other[MALFORMED] is None)
+        assert told in (None, "", line)
+        assert row.asDict() | {MALFORMED: None} == other.asDict() | {MALFORMED: None}
 
 
 @pytest.mark.spark

@@ -142,11 +142,9 @@ def read_all(reader: KafkaReader, count: int, most: int = 10**9) -> list[tuple[i
 
 
 def rows_of(reader: KafkaReader, piece: Range) -> list[tuple[int, str]]:
-    entry = reader.entry(7, piece)
+    entry = reader.entry_in_full(7, piece)
     return [
-        (block["first"] + at, text)
-        for block in entry["blocks"]
-        for at, text in enumerate(block["rows"])
+        (run["first"] + at, text) for run in entry["runs"] for at, text in enumerate(run["lines"])
     ]
 
 

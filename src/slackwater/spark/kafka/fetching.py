@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from slackwater.spark.kafka.records import KafkaRecord, Partition, new_consumer, record_of
+from slackwater.spark.kafka.records import Partition, Records, new_consumer
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.survey import Survey
 from slackwater.spark.kafka.tails import Tail
@@ -55,18 +56,18 @@ class TailFetcher:
 
     def sort_in(self, messages: list[Message]) -> None:
         """Put what came in into the tails."""
-        found: dict[Partition, list[KafkaRecord]] = {}
+        found: defaultdict[Partition, Records] = defaultdict(Records)
         for message in messages:
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:
-                found.setdefault(place, []).append(record_of(message))
+                found[place].take_over(message)
                 continue
             watched = self.watched.get(place)
             if watched is None:
                 continue
             if error.code() == KafkaError._PARTITION_EOF:
-                self._extend(place, found.pop(place, []))
+                self._extend(place, found.pop(place, Records()))
                 if message.offset() is not None and not watched.stalled:
                     watched.tail.reached(message.offset() or 0)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -120,7 +121,7 @@ class TailFetcher:
             change([TopicPartition(*place)])
             watched.paused = full
 
-    def _extend(self, place: Partition, records: list[KafkaRecord]) -> None:
+    def _extend(self, place: Partition, records: Records) -> None:
         watched = self.watched.get(place)
         if watched is not None and watched.assigned:
             watched.tail.extend(records)

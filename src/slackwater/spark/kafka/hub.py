@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from slackwater.spark.kafka.fetching import TailFetcher, WatchedPartition
-from slackwater.spark.kafka.records import KafkaRecord, Partition, Span, new_consumer, read_spans
+from slackwater.spark.kafka.records import Partition, Records, Span, new_consumer, read_spans
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.survey import Survey, TopicFacts
 from slackwater.spark.kafka.tails import Tail
@@ -156,8 +156,7 @@ class KafkaHub:
             watched = self._watched.get(place)
             if watched is None or watched.tail.first > offset:
                 return None
-            record = watched.tail.next_record(offset)
-            return None if record is None else record.stamp_ms
+            return watched.tail.next_stamp_ms(offset)
 
     def mean_bytes(self, place: Partition) -> float:
         """Return about how large records are; 0 where none was seen."""
@@ -171,9 +170,7 @@ class KafkaHub:
             watched = self._watched.get(place)
             return watched is not None and watched.tail.covers(first, until)
 
-    def read(
-        self, place: Partition, first: int, until: int, *, skip_lost: bool
-    ) -> list[KafkaRecord]:
+    def read(self, place: Partition, first: int, until: int, *, skip_lost: bool) -> Records:
         """Return the records of a range: those held, or fetched now."""
         with self._lock:
             watched = self._watched.get(place)
@@ -186,12 +183,12 @@ class KafkaHub:
             if self._fetcher is None:
                 self._fetcher_age = self._tails.renewals
                 self._fetcher = new_consumer(self.settings, self.isolation)
-            found: list[KafkaRecord] = []
+            found = Records()
             spans = {place: (first, until)}
             for _, records in read_spans(
                 self._fetcher, spans, patience_s=_PATIENCE_S, skip_lost=skip_lost
             ):
-                found += records
+                found.extend(records)
             return found
 
     def wait_for(self, known: Callable[[], bool], timeout_s: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater.spark.kafka.records import KafkaRecord
+from slackwater.spark.kafka.records import Records
 
 RecordFormat = Literal["json", "avro", "columns"]
 NOTE_STRUCT: Final = (
@@ -50,42 +50,46 @@ class RecordLines:
     format: RecordFormat
     avro_schema: str | None = None  # as JSON
 
-    def lines(self, topic: str, partition: int, records: Sequence[KafkaRecord]) -> list[str]:
+    def lines(self, topic: str, partition: int, records: Records) -> list[str]:
         """Write each record as one line."""
         if self.format == "json":
-            return [_text_line(record.value) for record in records]
+            return [_text_line(value) for value in records.values]
         if self.format == "avro":
             decode = _avro_decoder(self.avro_schema or "")
-            return [decode(record.value) for record in records]
+            return [decode(value) for value in records.values]
         return [
             json.dumps(
                 {
-                    **_place(topic, partition, record),
-                    "timestamp": record.stamp_ms,
-                    "key": _base64(record.key),
-                    "value": _base64(record.value),
-                    "headers": [{"key": k, "value": _base64(v)} for k, v in record.headers],
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": offset,
+                    "timestamp": stamp_ms,
+                    "key": _base64(key),
+                    "value": _base64(value),
+                    "headers": [{"key": k, "value": _base64(v)} for k, v in headers],
                 }
             )
-            for record in records
+            for offset, stamp_ms, value, key, headers in records.rows()
         ]
 
     @staticmethod
-    def notes(topic: str, partition: int, records: Sequence[KafkaRecord]) -> list[str]:
+    def notes(topic: str, partition: int, records: Records) -> list[str]:
         """Write what Kafka knows of each record beside its value, as NOTE_STRUCT in JSON."""
         return [
             json.dumps(
                 {
-                    **_place(topic, partition, record),
-                    "timestamp": datetime_text(record.stamp_ms),
-                    "key": _base64(record.key),
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": offset,
+                    "timestamp": datetime_text(stamp_ms),
+                    "key": _base64(key),
                     "headers": {
                         name: None if value is None else value.decode("utf-8", "replace")
-                        for name, value in record.headers
+                        for name, value in headers
                     },
                 }
             )
-            for record in records
+            for offset, stamp_ms, _, key, headers in records.rows()
         ]
 
 
@@ -97,10 +101,6 @@ def datetime_text(stamp_ms: int) -> str:
     """
     moment = datetime.fromtimestamp(stamp_ms // 1_000, UTC).replace(tzinfo=None)
     return f"{moment.isoformat()}.{stamp_ms % 1_000:03d}Z"
-
-
-def _place(topic: str, partition: int, record: KafkaRecord) -> dict[str, Any]:
-    return {"topic": topic, "partition": partition, "offset": record.offset}
 
 
 def _text_line(value: bytes | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
@@ -20,32 +22,59 @@ Partition = tuple[str, int]  # (topic, partition)
 Span = tuple[int, int]  # first offset, and the one after the last
 
 
-class KafkaRecord(NamedTuple):
-    """Hold one record; `stamp_ms` is the time that its producer or the broker gave it."""
+Headers = tuple[tuple[str, bytes | None], ...]
 
-    offset: int
-    stamp_ms: int
-    value: bytes | None
-    key: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+
+@dataclass(slots=True)
+class Records:
+    """Hold records of one partition column by column, by offset: plain values, quick to walk."""
+
+    offsets: list[int] = field(default_factory=list)
+    stamps_ms: list[int] = field(default_factory=list)  # as the producer or the broker gave them
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Count the records."""
+        return len(self.offsets)
 
     @property
     def size(self) -> int:
-        """Return about how many bytes it takes."""
-        return len(self.value or b"") + len(self.key or b"")
+        """Return about how many bytes they take."""
+        return sum(map(len, filter(None, self.values))) + sum(map(len, filter(None, self.keys)))
 
+    def take_over(self, message: Message) -> None:
+        """Add what a client delivered."""
+        kind, stamp_ms = message.timestamp()
+        headers: Any = message.headers()
+        self.offsets.append(message.offset() or 0)
+        self.stamps_ms.append(NO_STAMP_MS if kind == TIMESTAMP_NOT_AVAILABLE else stamp_ms)
+        self.values.append(message.value())
+        self.keys.append(message.key())
+        self.headers.append(() if not headers else tuple(headers))
 
-def record_of(message: Message) -> KafkaRecord:
-    """Take over what a client delivered."""
-    kind, stamp_ms = message.timestamp()
-    headers: Any = message.headers()
-    return KafkaRecord(
-        message.offset() or 0,
-        NO_STAMP_MS if kind == TIMESTAMP_NOT_AVAILABLE else stamp_ms,
-        message.value(),
-        message.key(),
-        () if not headers else tuple(headers),
-    )
+    def extend(self, others: Records) -> None:
+        """Add what comes behind."""
+        self.offsets += others.offsets
+        self.stamps_ms += others.stamps_ms
+        self.values += others.values
+        self.keys += others.keys
+        self.headers += others.headers
+
+    def rows(self) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
+        """Walk over the records, one by one."""
+        return zip(self.offsets, self.stamps_ms, self.values, self.keys, self.headers, strict=True)
+
+    def between(self, begin: int, end: int) -> Records:
+        """Return the records from one place to another."""
+        return Records(
+            self.offsets[begin:end],
+            self.stamps_ms[begin:end],
+            self.values[begin:end],
+            self.keys[begin:end],
+            self.headers[begin:end],
+        )
 
 
 def new_consumer(settings: KafkaSettings, isolation: str, **more: Any) -> Consumer:
@@ -68,7 +97,7 @@ def read_spans(
     *,
     patience_s: float,
     skip_lost: bool,
-) -> Iterator[tuple[Partition, list[KafkaRecord]]]:
+) -> Iterator[tuple[Partition, Records]]:
     """Read exactly these records, partitions mixed, each partition in order.
 
     A span has ended when a record behind it comes, or the end of its partition: offsets may have
@@ -85,7 +114,7 @@ def read_spans(
             heard = time.monotonic()
         elif time.monotonic() - heard > patience_s:
             raise UnavailableError(f"Kafka does not deliver {_listed(left)}")
-        found: dict[Partition, list[KafkaRecord]] = {}
+        found: defaultdict[Partition, Records] = defaultdict(Records)
         for message in messages:
             place = (message.topic() or "", message.partition() or 0)
             span = left.get(place)
@@ -95,7 +124,7 @@ def read_spans(
             if error is None:
                 following = (message.offset() or 0) + 1
                 if following <= span[1]:
-                    found.setdefault(place, []).append(record_of(message))
+                    found[place].take_over(message)
                 if following >= span[1]:
                     _finish(consumer, left, place)
                 else:

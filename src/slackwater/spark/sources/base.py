@@ -160,6 +160,13 @@ class LateBoundReader(SourceReader):
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
         """Write one range as a specification entry (JSON values only, of `entry_type`)."""
 
+    def entry_in_full(self, query: int, piece: Range) -> dict[str, Any]:
+        """Write one range so that its rows tell the text of malformed records, if that costs more.
+
+        `entry` may leave the text out, or at least `MALFORMED` empty, where only the fact matters.
+        """
+        return self.entry(query, piece)
+
     @abstractmethod
     def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn a frame with one column `r` (of `entry_type`) into source rows.

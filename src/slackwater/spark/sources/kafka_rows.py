@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from slackwater.errors import UnavailableError
 from slackwater.spark.kafka.hub import KafkaHub
 from slackwater.spark.kafka.lines import NOTE_STRUCT, RecordLines
-from slackwater.spark.kafka.records import KafkaRecord, Partition
+from slackwater.spark.kafka.records import Partition
 from slackwater.spark.latebound import parallelism
 from slackwater.spark.sources.base import (
     ARRIVAL,
@@ -23,20 +23,14 @@ from slackwater.spark.sources.base import (
     Range,
     ScanReader,
 )
-from slackwater.spark.sources.inline import (
-    LINE,
-    JsonRecords,
-    block,
-    inline_entry,
-    is_plain,
-    sql_name,
-)
-from slackwater.spark.sources.kafka_scan import NOTE, PLAIN, ScanTask, WantedSpan, arrivals_ms
+from slackwater.spark.sources.inline import LINE, JsonRecords, sql_name, whole_text
+from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arrivals_ms
 
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka
 
 _GUESSED_BYTES: Final = 300.0
+_MOST_LINES: Final = 500  # of a run: a malformed one makes all of them be read one by one
 _FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
 
 
@@ -44,9 +38,8 @@ class KafkaRows(LateBoundReader, ScanReader):
     """Turn ranges into rows. A range may be another reader's, of the same cluster and format."""
 
     entry_type = (
-        "struct<query:int,partition:int,blocks:array<"
-        "struct<first:bigint,arrival:bigint,plain:boolean,rows:array<string>,"
-        "notes:array<string>>>>"
+        "struct<query:int,partition:int,runs:array<struct<first:bigint,arrivals:array<bigint>,"
+        "whole:string,lines:array<string>,notes:array<string>>>>"
     )
 
     def __init__(self, description: Kafka, records: JsonRecords) -> None:
@@ -101,31 +94,23 @@ class KafkaRows(LateBoundReader, ScanReader):
 
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
         """Write the records of a range, as they are held or fetched now."""
-        place, first = _place(piece), _read_from(piece)
-        skip_lost = self._description.on_lost_data == "skip"
-        records = self._hub.read(place, first, piece.until, skip_lost=skip_lost)
-        lines = self._lines.lines(*place, records)
-        notes = self._lines.notes(*place, records) if self._description.metadata else []
-        return inline_entry(query, piece.partition, _blocks(records, lines, notes, piece))
+        return {"query": query, "partition": piece.partition, "runs": self._runs(piece, whole=True)}
+
+    def entry_in_full(self, query: int, piece: Range) -> dict[str, Any]:
+        """Write them line by line, so that the malformed are told."""
+        runs = self._runs(piece, whole=False)
+        return {"query": query, "partition": piece.partition, "runs": runs}
 
     def expand(self, entries: DataFrame, further: Sequence[str] = ()) -> DataFrame:
         """Turn entries into source rows."""
-        rows = (
-            entries.selectExpr(
-                f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", *further, "inline(r.blocks)"
-            )
-            .selectExpr(
-                *(QUERY, PARTITION, *further, "first", f"arrival AS {ARRIVAL}", "notes"),
-                f"plain AS {PLAIN}",
-                f"posexplode(rows) AS (at, {LINE})",
-            )
-            .selectExpr(
-                *(QUERY, PARTITION, *further, f"first + at AS {OFFSET}", ARRIVAL, LINE),
-                PLAIN,
-                f"notes[at] AS {NOTE}",
-            )
-        )
-        return self._parsed(rows, further)
+        runs = entries.selectExpr(
+            f"r.query AS {QUERY}", f"r.partition AS {PARTITION}", *further, "inline(r.runs)"
+        ).withColumnRenamed("notes", NOTE)
+        name = self._description.metadata
+        if name is None:
+            return self._records.parse_runs(runs.drop(NOTE), further=further)
+        rows = self._records.parse_runs(runs, [NOTE], further=further)
+        return rows.selectExpr(*(_note(name) if c == NOTE else sql_name(c) for c in rows.columns))
 
     def scan(self, spark: SparkSession, ranges: Sequence[tuple[int, Range]]) -> DataFrame:
         """Let executors read the ranges of many queries, spread evenly over tasks."""
@@ -157,34 +142,53 @@ class KafkaRows(LateBoundReader, ScanReader):
         )
         return self._parsed(task.rows(spark, shares))
 
-    def _parsed(self, rows: DataFrame, further: Sequence[str] = ()) -> DataFrame:
+    def _parsed(self, rows: DataFrame) -> DataFrame:
         name = self._description.metadata
         if name is None:
-            return self._records.parse(rows.drop(NOTE), further=further, plain=PLAIN)
-        note = f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(name)}"
-        system = (QUERY, PARTITION, OFFSET, ARRIVAL, LINE, PLAIN, *further)
-        told = rows.selectExpr(*system, note)
-        return self._records.parse(told, [name], further=further, plain=PLAIN)
+            return self._records.parse(rows.drop(NOTE))
+        return self._records.parse(
+            rows.selectExpr(QUERY, PARTITION, OFFSET, ARRIVAL, LINE, _note(name)), [name]
+        )
+
+    def _runs(self, piece: Range, *, whole: bool) -> list[dict[str, Any]]:
+        """Write records as runs that follow each other."""
+        place, first = _place(piece), _read_from(piece)
+        skip_lost = self._description.on_lost_data == "skip"
+        records = self._hub.read(place, first, piece.until, skip_lost=skip_lost)
+        lines = self._lines.lines(*place, records)
+        notes = self._lines.notes(*place, records) if self._description.metadata else None
+        arrivals = arrivals_ms(records, piece.detail["now"])
+        runs = []
+        for begin, end in _stretches(records.offsets):
+            run: dict[str, Any] = {
+                "first": records.offsets[begin],
+                "arrivals": arrivals[begin:end],
+            }
+            text = whole_text(lines[begin:end]) if whole else None
+            run |= {"lines": lines[begin:end]} if text is None else {"whole": text}
+            if notes is not None:
+                run["notes"] = notes[begin:end]
+            runs.append(run)
+        return runs
 
 
-def _blocks(
-    records: Sequence[KafkaRecord], lines: Sequence[str], notes: Sequence[str], piece: Range
-) -> list[dict[str, Any]]:
-    """Write records as runs that follow each other and arrived in the same millisecond."""
-    arrived = arrivals_ms(records, piece.detail["now"])
-    plain = all(map(is_plain, lines))
-    blocks = []
-    begin = 0
-    for at in range(1, len(records) + 1):
-        if (
-            at == len(records)
-            or arrived[at] != arrived[begin]
-            or records[at].offset != records[begin].offset + at - begin
-        ):
-            run = block(records[begin].offset, arrived[begin], lines[begin:at]) | {"plain": plain}
-            blocks.append(run | {"notes": notes[begin:at]} if notes else run)
-            begin = at
-    return blocks
+def _note(column: str) -> str:
+    return f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(column)}"
+
+
+def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Find the places of offsets that follow each other, a few hundred at most.
+
+    >>> list(_stretches([7, 8, 12]))
+    [(0, 2), (2, 3)]
+    """
+    begin, count = 0, len(offsets)
+    while begin < count:
+        end = min(begin + _MOST_LINES, count)
+        if offsets[end - 1] - offsets[begin] != end - 1 - begin:
+            end = next(at for at in range(begin + 1, end) if offsets[at] != offsets[at - 1] + 1)
+        yield begin, end
+        begin = end
 
 
 def _place(piece: Range) -> Partition:

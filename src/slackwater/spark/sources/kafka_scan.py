@@ -12,18 +12,16 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark.kafka.lines import RecordLines
-from slackwater.spark.kafka.records import KafkaRecord, Partition, Span, new_consumer, read_spans
+from slackwater.spark.kafka.records import Partition, Records, Span, new_consumer, read_spans
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
-from slackwater.spark.sources.inline import LINE, is_plain
+from slackwater.spark.sources.inline import LINE
 
 NOTE: Final = "_sw_note"
-PLAIN: Final = "_sw_plain"
 _PATIENCE_S: Final = 20.0
 _SCHEMA: Final = (
-    f"{QUERY} int, {PARTITION} int, {OFFSET} bigint, {ARRIVAL} bigint, "
-    f"{LINE} string, {NOTE} string, {PLAIN} boolean"
+    f"{QUERY} int, {PARTITION} int, {OFFSET} bigint, {ARRIVAL} bigint, {LINE} string, {NOTE} string"
 )
 _ARROW: Final = pa.schema(
     [
@@ -33,7 +31,6 @@ _ARROW: Final = pa.schema(
         (ARRIVAL, pa.int64()),
         (LINE, pa.string()),
         (NOTE, pa.string()),
-        (PLAIN, pa.bool_()),
     ]
 )
 _consumers: dict[tuple[KafkaSettings, str], Consumer] = {}  # of this worker
@@ -99,7 +96,7 @@ class ScanTask:
                 yield self._batch(turn[place], records)
         _consumers[key] = consumer  # one that failed is not used again
 
-    def _batch(self, span: WantedSpan, records: Sequence[KafkaRecord]) -> pa.RecordBatch:
+    def _batch(self, span: WantedSpan, records: Records) -> pa.RecordBatch:
         count = len(records)
         notes: Sequence[Any] = [None] * count
         if self.notes:
@@ -108,17 +105,14 @@ class ScanTask:
         columns = [
             pa.array([span.query] * count, pa.int32()),
             pa.array([span.index] * count, pa.int32()),
-            pa.array([record.offset for record in records], pa.int64()),
+            pa.array(records.offsets, pa.int64()),
             pa.array(arrivals_ms(records, span.latest_ms), pa.int64()),
             pa.array(lines, pa.string()),
             pa.array(notes, pa.string()),
-            pa.array(list(map(is_plain, lines)), pa.bool_()),
         ]
         return pa.record_batch(columns, schema=_ARROW)
 
 
-def arrivals_ms(records: Sequence[KafkaRecord], latest_ms: int) -> list[int]:
+def arrivals_ms(records: Records, latest_ms: int) -> list[int]:
     """Return when records arrived: as stamped, but not after they were planned, nor unknown."""
-    return [
-        record.stamp_ms if 0 <= record.stamp_ms <= latest_ms else latest_ms for record in records
-    ]
+    return [stamp_ms if 0 <= stamp_ms <= latest_ms else latest_ms for stamp_ms in records.stamps_ms]
