@@ -21,7 +21,7 @@ from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.live import LiveInputs
 from slackwater.runtime.memory_gauge import MemoryGauge
-from slackwater.runtime.planning import PlannedStep, plan_query
+from slackwater.runtime.planning import PlannedStep, plan_query, step_size
 from slackwater.runtime.reports import InputReport, Observer, StepReport
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.waiting import WaitingSteps
@@ -234,9 +234,8 @@ class Loop:
     def _start(self, choice: StepChoice, parallelism: int, fleet: FleetSnapshot) -> None:
         now_ms = fleet.now_ms
         queries = [self._fleet.number(number) for number in choice.queries]
-        shares = fair_shares(
-            fleet.backlog.of([query.row for query in queries]), choice.max_events * parallelism
-        )
+        most, parallelism = step_size(queries, choice.max_events, parallelism)
+        shares = fair_shares(fleet.backlog.of([query.row for query in queries]), most)
         plans, served = {}, []
         for query, share in zip(queries, shares, strict=True):
             try:

@@ -9,6 +9,7 @@ from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.state import PlannedRange
 from slackwater.spark.frames import Template
+from slackwater.spark.sources.base import LateBoundReader
 from slackwater.spark.steps import Piece
 
 
@@ -78,3 +79,22 @@ def plan_query(query: DeployedQuery, now_ms: float, max_events: int) -> tuple[Pl
     if query.sampler is not None:
         return query.sampler.planned(query.state, query.readers, planned, now_ms)
     return tuple(planned)
+
+
+def step_size(
+    queries: Sequence[DeployedQuery], max_events: int, parallelism: int
+) -> tuple[int, int]:
+    """Return how many events a step reads, in how many tasks: no more than it carries, if it can.
+
+    A step that carries its records is prepared and has one task. One that has others fetch them is
+    planned anew, and keeps all slots busy for as long as several of the former take.
+    """
+    carried = [
+        reader.most_records() if isinstance(reader, LateBoundReader) else None
+        for query in queries
+        for reader in query.readers
+    ]
+    limits = [limit for limit in carried if limit is not None]
+    if len(limits) < len(carried):
+        return max_events * parallelism, parallelism
+    return min(max_events * parallelism, *limits), 1

@@ -164,6 +164,12 @@ class KafkaHub:
             watched = self._watched.get(place)
             return 0.0 if watched is None else watched.tail.mean_bytes
 
+    def keeps_up(self, place: Partition) -> bool:
+        """Tell whether all that is unread of a partition is held, or on its way here."""
+        with self._lock:
+            watched = self._watched.get(place)
+            return watched is not None and watched.fetching
+
     def held(self, place: Partition, first: int, until: int) -> bool:
         """Tell whether all records of a range are held here."""
         with self._lock:

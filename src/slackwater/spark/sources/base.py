@@ -183,6 +183,13 @@ class LateBoundReader(SourceReader):
         """Tell whether these ranges are small enough to travel in a specification."""
         return True
 
+    def most_records(self) -> int | None:
+        """Return how many records a step had better not exceed now; None where nothing is gained.
+
+        That is where a step that carries its records is far quicker than one that does not.
+        """
+        return None
+
 
 class ScanReader(SourceReader):
     """A reader that needs a Spark scan of its own for each step (rebuilt, never prepared)."""

@@ -29,7 +29,7 @@ from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arri
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka
 
-_GUESSED_BYTES: Final = 300.0
+GUESSED_BYTES: Final = 300.0
 _MOST_LINES: Final = 500  # of a run: a malformed one makes all of them be read one by one
 _FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
 
@@ -87,7 +87,7 @@ class KafkaRows(LateBoundReader, ScanReader):
         total, limit = 0.0, self._description.inline_bytes
         for _, piece in ranges:
             place = _place(piece)
-            total += piece.events * (self._hub.mean_bytes(place) or _GUESSED_BYTES)
+            total += piece.events * (self._hub.mean_bytes(place) or GUESSED_BYTES)
             if not self._hub.held(place, _read_from(piece), piece.until):
                 limit = min(limit, _FETCHED_BYTES)
         return total <= limit
