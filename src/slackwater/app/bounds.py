@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from slackwater.errors import DescriptionError
+from slackwater.sampling.applied import ResultErrorFunction
 
 SamplingMethod = Literal["early", "patient", "slack"]
+# For how many events of the window a row stands: a column that functions of a sample see.
+WEIGHT = "_sw_weight"
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class ErrorWish:
 
     `groups` None: the bound is that of the total over all groups. A share: it is that of every
     group with at least this share of a window's rows. `audit` is the share of windows that are
-    computed exactly afterwards, to see whether the bounds hold.
+    computed exactly afterwards, to see whether the bounds hold. `functions` are the error functions
+    of a result that `apply` makes, by the name of the number that each bounds.
     """
 
     relative: float
@@ -26,6 +30,7 @@ class ErrorWish:
     groups: float | None
     audit: float
     method: SamplingMethod
+    functions: Mapping[str, ResultErrorFunction] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what is no share, and what no sample could ever hold."""
@@ -37,6 +42,17 @@ class ErrorWish:
         if self.method not in get_args(SamplingMethod):
             known = ", ".join(map(repr, get_args(SamplingMethod)))
             raise DescriptionError(f"within(method={self.method!r}) is unknown: use one of {known}")
+        for name, function in self.functions.items():
+            if not callable(function):
+                raise DescriptionError(
+                    f"within(functions={{{name!r}: {function!r}}}): give a function from a "
+                    "SampledWindow to its bounds, such as lambda window: window.mean(...)"
+                )
+        if self.functions and self.groups is not None:
+            raise DescriptionError(
+                f"within(groups={self.groups!r}, functions=...): groups are those of aggregates; "
+                "bound each row of the result instead, with window.mean(values, of=...)"
+            )
 
 
 def within(
@@ -46,6 +62,7 @@ def within(
     groups: float | None = None,
     audit: float = 0.05,
     method: SamplingMethod = "early",
+    functions: Mapping[str, ResultErrorFunction] | None = None,
 ) -> ErrorWish:
     """Ask for results within a relative error, with a confidence, from a sample of the events.
 
@@ -53,10 +70,14 @@ def within(
     total. `method` is there to compare: "patient" samples but waits for the source's watermark,
     "slack" takes all events and waits until few enough are missing.
 
+    `functions={"cost": f}` is for results of `apply(...)`: `f` gets a `SampledWindow`, with the
+    sampled `rows` and the `result`, and returns the bounds of a number called `cost`, such as
+    `window.mean(values)` with one value for each row.
+
     >>> within(0.05).confidence
     0.95
     """
-    return ErrorWish(relative, confidence, groups, audit, method)
+    return ErrorWish(relative, confidence, groups, audit, method, dict(functions or {}))
 
 
 def bound_names(names: Sequence[str]) -> list[str]:

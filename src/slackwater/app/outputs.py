@@ -59,6 +59,13 @@ class Output:
         return self.stream if isinstance(self.stream, SidesNode) else None
 
     @property
+    def bounded(self) -> tuple[str, ...]:
+        """Name the numbers that have bounds, where an error was wished for."""
+        if self.error is None:
+            return ()
+        return tuple(self.aggregates if self.function is None else self.error.functions)
+
+    @property
     def keeps_rows(self) -> bool:
         """Tell whether a window's state is its rows rather than partial aggregates."""
         return self.function is not None or self.row_join is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.bounds import ErrorWish
+from slackwater.app.bounds import ErrorWish, bound_names
 from slackwater.app.checks import (
     JOIN_INSTEAD,
     check_aggregates,
@@ -227,10 +227,16 @@ def _check_error(output: Output) -> None:
             f"{place}: error=within(...) with windows over results: estimates of estimates have no "
             "known bounds; give the first windows an output of their own with error="
         )
-    if output.function is not None:
+    if output.function is not None and not output.error.functions:
         raise DescriptionError(
             f"{place}: error=within(...) with apply(...): what a function makes of a sample is not "
-            "known; use aggregate(...), or leave error= away"
+            "known; say what bounds mean for it, with within(..., functions={'cost': ...}), use "
+            "aggregate(...), or leave error= away"
+        )
+    if output.function is None and output.error.functions:
+        raise DescriptionError(
+            f"{place}: error=within(functions=...) with aggregate(...): aggregates have error "
+            "functions; leave functions= away"
         )
     if output.derived:
         raise DescriptionError(
@@ -243,4 +249,7 @@ def _check_error(output: Output) -> None:
             "early and exact panes come from two queries, which would have windows of their own; "
             "give the windows an offset, such as tumbling('3 s', offset='0 s')"
         )
-    check_sampled(place, output.aggregates, output.by)
+    if output.function is not None:
+        check_names(bound_names(list(output.error.functions)), f"{place}, error=within(...)")
+    else:
+        check_sampled(place, output.aggregates, output.by)

@@ -125,10 +125,14 @@ def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) 
                 raise DescriptionError(f"{method} was stopped: {report.quarantined}")
     first_ms = start_ms + 1_000 * run.warmup
     counted = {at: pane for at, pane in panes.first.items() if at[1] - WINDOW_MS >= first_ms}
-    rows = [row for row in sink.rows() if row["pane"] == 0 and _place(row) in counted]
+    kept = {*_NO_KEYS, *output.by, *bound_names([app_of.aggregate])}
+    first = [row for row in sink.rows() if row["pane"] == 0 and _place(row) in counted]
+    # Rows of a function's result all tell of the same number.
+    apart = {(_place(row), *(row[key] for key in output.by)): row for row in first}
+    rows = [{key: row[key] for key in row if key in kept} for row in apart.values()]
     truth: dict[tuple[Any, ...], float] = {}
     for name, source in sources.items():
-        truth |= _truth(spark, run, output, name, source, counted)
+        truth |= _truth(spark, run, output, app_of.aggregate, name, source, counted)
     steps = [step for step in panes.steps if step.panes and step.committed_ms >= first_ms]
     return {
         **asdict(run),
@@ -155,6 +159,7 @@ def _truth(
     spark: SparkSession,
     run: SampledRun,
     output: Output,
+    aggregate: str,
     query: str,
     source: Generator,
     windows: Mapping[Place, object],
@@ -166,14 +171,20 @@ def _truth(
     entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
         f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
     )
-    events_of = {"events": reader.expand(entries)}
-    batch = batch_panes(output, events_of, event_time=source.event_time, query=query)
-    (name,) = output.aggregates
-    return {
-        (*_place(row), *(row[key] for key in output.by)): float(row[name])
+    ends = [end_ms for _, end_ms in windows]
+    time = f"unix_millis(`{source.event_time}`)"
+    counted = reader.expand(entries).where(
+        f"{time} >= {min(ends) - WINDOW_MS}L AND {time} < {max(ends)}L"
+    )
+    counted = counted.cache()  # a function is run window by window
+    batch = batch_panes(output, {"events": counted}, event_time=source.event_time, query=query)
+    found = {
+        (*_place(row), *(row[key] for key in output.by)): float(row[aggregate])
         for row in batch.toArrow().to_pylist()
         if _place(row) in windows
     }
+    counted.unpersist()
+    return found
 
 
 def _latencies(panes: Sequence[PaneReport]) -> dict[str, Any]:

@@ -11,8 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from slackwater.progress.watermarks import PartitionId
+from slackwater.runtime.applying import applied_truth, held_columns
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.merge import finish, merge
 from slackwater.runtime.panes import ClosingWindow, held_rows
@@ -23,6 +29,7 @@ from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import WINDOW
 from slackwater.spark.shapes import ResultShape
 from slackwater.spark.steps import Piece, StepRunner
+from slackwater.spark.windows import applied_rows
 
 logger = logging.getLogger("slackwater")
 
@@ -47,16 +54,34 @@ def exact_results(
 
 
 def audit_panes(
-    sampler: QuerySampler, template: Template, windows: Sequence[ClosingWindow]
+    sampler: QuerySampler,
+    template: Template,
+    windows: Sequence[ClosingWindow],
+    results: Mapping[ClosingWindow, pa.Table],
 ) -> None:
-    """Compare the first exact pane of each window with the early one before it."""
+    """Compare the first exact pane of each window with the early one before it.
+
+    `results` are the panes that a function made, where the output has one.
+    """
     first = [window for window in windows if window.pane == 1 and not window.in_files]
-    first = [window for window in first if sampler.promised(window.end_ms)]
-    if first:
+    first = [window for window in first if sampler.promised(window.end_ms) is not None]
+    if template.output.function is not None:
+        columns = [field.name for field in template.pipeline.columns.fields]
+        for window in first:
+            lesson, exact = sampler.promised(window.end_ms), results.get(window)
+            if lesson is not None and exact is not None:
+                rows = held_columns(window, columns)
+                truth = applied_truth(sampler.wish, lesson, rows, partial(_known, exact))
+                sampler.compare(window.end_ms, truth)
+    elif first:
         shape = template.pipeline.shapes[0]
         exact = exact_results(shape, first, by_group=sampler.wish.groups is not None)
         for window, truth in zip(first, exact, strict=True):
             sampler.compare(window.end_ms, truth)
+
+
+def _known(result: pa.Table) -> pa.Table:
+    return result
 
 
 @dataclass(frozen=True)
@@ -72,9 +97,13 @@ class Auditor:
     """Read windows again, beside the steps. One thread at a time works here."""
 
     def __init__(
-        self, runner: StepRunner, template_of: Callable[[DeployedQuery], Template]
+        self,
+        spark: SparkSession,
+        runner: StepRunner,
+        template_of: Callable[[DeployedQuery], Template],
     ) -> None:
         """Use `template_of` to find the template that computes a query exactly."""
+        self._spark = spark
         self._runner = runner
         self._template_of = template_of
         self._waiting: deque[_Duty] = deque(maxlen=_MOST_WAITING)
@@ -119,6 +148,9 @@ class Auditor:
         slices = [rows[s] for s in query.grid.slices_of(start_ms) if s in rows]
         if not slices or query.sampler is None:
             return
+        if template.output.function is not None:
+            self._audit_function(query.sampler, template, duty.end_ms, pa.concat_tables(slices))
+            return
         window = ClosingWindow(
             query=query.pane_name,
             number=query.number,
@@ -131,6 +163,19 @@ class Auditor:
         by_group = query.sampler.wish.groups is not None
         (truth,) = exact_results(template.pipeline.shapes[0], [window], by_group=by_group)
         query.sampler.compare(duty.end_ms, truth)
+
+    def _audit_function(
+        self, sampler: QuerySampler, template: Template, end_ms: int, rows: pa.Table
+    ) -> None:
+        lesson = sampler.promised(end_ms)
+        if lesson is None:
+            return
+
+        def exact() -> pa.Table:
+            weights = pa.array(np.ones(rows.num_rows))
+            return applied_rows(self._spark, template, rows, weights).toArrow()
+
+        sampler.compare(end_ms, applied_truth(sampler.wish, lesson, rows, exact))
 
 
 def _complete(duty: _Duty) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from slackwater.runtime.applying import applied_panes, held_columns, with_exact_numbers
 from slackwater.runtime.estimating import estimated_panes
 from slackwater.runtime.panes import (
     ClosingWindow,
@@ -27,7 +28,13 @@ from slackwater.runtime.staged import StagedBlocks
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import aggregated_join
 from slackwater.spark.sinks.base import PaneId, SinkWriter
-from slackwater.spark.windows import PaneValues, joined_state, pane_frame, window_frame
+from slackwater.spark.windows import (
+    PaneValues,
+    applied_rows,
+    joined_state,
+    pane_frame,
+    window_frame,
+)
 
 
 class Watch:
@@ -51,6 +58,7 @@ class Emission:
     merge_ms: float
     sink_ms: float
     lessons: Mapping[ClosingWindow, WindowLesson] = field(default_factory=dict)
+    results: Mapping[ClosingWindow, pa.Table] = field(default_factory=dict)  # of functions, exactly
 
 
 class PaneEmitter:
@@ -77,7 +85,7 @@ class PaneEmitter:
             return Emission([], watch.lap_ms(), 0.0)
         if template.samples:
             held = [self._in_memory(window) for window in windows]
-            panes, found = estimated_panes(template.pipeline.shapes[0], held)
+            panes, found = self._estimated(template, held)
             merge_ms = watch.lap_ms()
             self.write(template, panes, windows, slot)
             lessons = dict(zip(windows, found, strict=True))
@@ -86,8 +94,11 @@ class PaneEmitter:
         small = [window for window in windows if window not in large]
         counts = dict.fromkeys(windows, 0)
         merge_ms = sink_ms = 0.0
+        exact: dict[ClosingWindow, pa.Table] = {}
         for group in self._groups(small):
             panes = self._small_panes(template, group)
+            if template.bounds == "exact" and template.output.function is not None:
+                exact |= zip(group, panes.each(len(group)), strict=True)
             counts.update(zip(group, panes.counts(len(group)), strict=True))
             merge_ms += watch.lap_ms()
             self.write(template, panes, group, slot)
@@ -100,7 +111,21 @@ class PaneEmitter:
                 nothing = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
                 self.write(template, _owned(nothing, 0), [window], slot)
             sink_ms += watch.lap_ms()
-        return Emission([counts[window] for window in windows], merge_ms, sink_ms)
+        return Emission([counts[window] for window in windows], merge_ms, sink_ms, results=exact)
+
+    def _estimated(
+        self, template: Template, windows: Sequence[ClosingWindow]
+    ) -> tuple[PaneRows, list[WindowLesson]]:
+        """Estimate the panes of windows that were sampled."""
+        shape, wish = template.pipeline.shapes[0], template.output.error
+        if template.output.function is None or wish is None:
+            return estimated_panes(shape, windows)
+
+        def apply(rows: pa.Table, weights: pa.Array) -> pa.Table:
+            return applied_rows(self._spark, template, rows, weights).toArrow()
+
+        columns = [field.name for field in template.pipeline.columns.fields]
+        return applied_panes(shape, windows, columns, wish.functions, apply)
 
     def compute(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
         """Compute the panes of a template's first windows for a further stage, in the driver."""
@@ -143,12 +168,19 @@ class PaneEmitter:
             rows = joined_state(self._spark, template, held_rows(windows))
             joined = aggregated_join(output.row_join, rows, shape.by, shape.aggregates)
             return with_pane_columns(shape, joined.toArrow(), windows)
-        return _together(
-            [
-                _owned(self._frame(template, window).toArrow(), place)
-                for place, window in enumerate(windows)
+        tables = [self._frame(template, window).toArrow() for window in windows]
+        if template.bounds == "exact" and output.error is not None:
+            columns = [field.name for field in template.pipeline.columns.fields]
+            tables = [
+                with_exact_numbers(
+                    output.error,
+                    template.pipeline.result_names,
+                    table,
+                    held_columns(window, columns),
+                )
+                for table, window in zip(tables, windows, strict=True)
             ]
-        )
+        return _together([_owned(table, place) for place, table in enumerate(tables)])
 
     def _frame(self, template: Template, window: ClosingWindow) -> DataFrame:
         """Compute one window's pane as a frame."""

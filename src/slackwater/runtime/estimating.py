@@ -27,8 +27,7 @@ def estimated_panes(
         chunks = [chunk for state in window.slices for chunk in state.chunks]
         sample = gathered(pa.concat_tables(chunks), shape.by, window.sample)
         table, lesson = _estimate(shape, sample, window.sample)
-        taken, population = sample.strata.sampled.sum(), sample.strata.population
-        accuracies.append(min(1.0, float(taken / population)) if population else 1.0)
+        accuracies.append(sample.strata.sampled_share)
         lessons.append(lesson)
         owner = pa.array(np.full(table.num_rows, place, dtype=np.int32))
         tables.append(table.append_column(WINDOW, owner))
@@ -82,7 +81,7 @@ def _estimate(
     if not facts.bounded:
         promised = {}
     return pa.table(columns), WindowLesson(
-        sample.substreams, learned, promised, sample.strata.missing
+        sample.substreams, learned, promised, sample.strata.missing, sample.strata.sampled_share
     )
 
 

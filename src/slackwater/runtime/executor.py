@@ -392,7 +392,7 @@ def _remember_promises(step: PlannedStep, advances: Sequence[_Advance], emission
                 untrusted_ms=max(ahead_ms),
             )
         elif query.audits is not None:
-            audit_panes(query.audits, step.template, advance.windows)
+            audit_panes(query.audits, step.template, advance.windows, emission.results)
 
 
 def _grown_slack(
@@ -415,10 +415,10 @@ def _grown_slack(
 
 def _row_count(template: Template, table: pa.Table) -> int:
     """Count the rows behind some state."""
-    if template.keeps_rows:
-        return int(table.num_rows)
     if template.samples:
         return stragglers(table)
+    if template.keeps_rows:
+        return int(table.num_rows)
     return int(pc.sum(table[ROWS]).as_py() or 0)
 
 

@@ -163,7 +163,7 @@ class Runtime:
             ledger=self._ledger,
             executor=executor,
             clerk=clerk if dead_letters == "file" else None,
-            auditor=Auditor(self._runner, self._deployer.exactly),
+            auditor=Auditor(spark, self._runner, self._deployer.exactly),
             policy=policy or klink(),
             clock=self._clock,
             slots=self._slots,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from slackwater.sampling.audits import Promise
 from slackwater.sampling.delays import DelayCounts
@@ -53,10 +54,14 @@ class WindowLesson:
     """Say what a closed window teaches: sizes of sub-streams, spreads, and what was promised.
 
     `promised` maps an aggregate (or, where groups count, aggregate and group) to its value and
-    bounds; `missing` is the share of the window's records that had not arrived.
+    bounds; `missing` is the share of the window's records that had not arrived, and
+    `sampled_share` that which was sampled. `result` is what a
+    function made of the sample: its promises may be about these very rows.
     """
 
     substreams: tuple[SubstreamCount, ...]
     spreads: Mapping[str, Spread]
     promised: Mapping[str, Promise]
     missing: float = 0.0
+    sampled_share: float = 1.0
+    result: pa.Table | None = None

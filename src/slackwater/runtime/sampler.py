@@ -150,8 +150,12 @@ class QuerySampler:
     def learned(self, monitor: Monitor, lessons: Sequence[WindowLesson]) -> dict[str, Any]:
         """Write what will be known once the windows that a step closed are committed."""
         for lesson in lessons:
-            monitor = monitor.closed(lesson.substreams, lesson.spreads)
-        written = monitor.to_json()
+            monitor = monitor.closed(lesson.substreams, lesson.spreads, lesson.sampled_share)
+        target = self._planner.target
+        # What was asked for stands beside it for those who read the journal.
+        written = monitor.to_json() | {
+            "asked": [target.relative, target.confidence, target.group_share]
+        }
         self._known = (written, monitor)  # need not be read again
         return written
 
@@ -186,9 +190,9 @@ class QuerySampler:
             taken.append(self._to_audit.popleft())
         return taken
 
-    def promised(self, end_ms: int) -> bool:
-        """Tell whether it is remembered what was promised of a window."""
-        return end_ms in self._promises
+    def promised(self, end_ms: int) -> WindowLesson | None:
+        """Return what was promised of a window, as far as it is remembered."""
+        return self._promises.get(end_ms)
 
     def compare(self, end_ms: int, truth: Mapping[str, float]) -> None:
         """Take note of a window's exact results; they count from the query's next step on."""

@@ -66,7 +66,7 @@ class Intervals:
 
 
 class ErrorFunction(Protocol):
-    """Say how a result behaves under sampling. Bring one for a function of your own.
+    """Say how an aggregate behaves under sampling (`applied` is for functions of users' own).
 
     It gets the sums that it asked for, and returns the estimate with how far each record moves it.
     """

@@ -40,6 +40,7 @@ class Monitor:
     per_ms_variance: float = 0.0
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     audits: Audits = field(default_factory=Audits)
+    sampled_share: float | None = None  # of windows' records, since it is known how few do
 
     @property
     def learned(self) -> bool:
@@ -68,9 +69,15 @@ class Monitor:
         return replace(self, delays=self.delays.plus(counted))
 
     def closed(
-        self, substreams: Sequence[SubstreamCount], spreads: Mapping[str, Spread]
+        self,
+        substreams: Sequence[SubstreamCount],
+        spreads: Mapping[str, Spread],
+        sampled_share: float = 1.0,
     ) -> Monitor:
-        """Take in a closed window: the sizes of its sub-streams, and how its values spread."""
+        """Take in a closed window: the sizes of its sub-streams, and how its values spread.
+
+        `sampled_share` is how much of it was sampled.
+        """
         # The first window began before the query did: it tells nothing of sizes.
         weight = 1.0 / max(1, min(self.windows, HISTORY))
         rates = [each.records / each.length_ms for each in substreams]
@@ -92,7 +99,15 @@ class Monitor:
             per_ms_variance=within if self.windows == 1 else spread,
             spreads=learned,
             audits=self.audits,
+            sampled_share=self._followed_share(sampled_share),
         )
+
+    def _followed_share(self, seen: float) -> float | None:
+        """Return the mean sampled share with one more window."""
+        if not self.learned:
+            return None  # windows that are learned from are taken whole
+        before = seen if self.sampled_share is None else self.sampled_share
+        return before + (seen - before) / min(self.windows - LEARNING + 1, HISTORY)
 
     def to_json(self) -> dict[str, Any]:
         """Write everything as JSON values."""
@@ -102,6 +117,7 @@ class Monitor:
             "per_ms": [self.per_ms, self.per_ms_variance],
             "spreads": {name: [s.sampling, s.arrival] for name, s in self.spreads.items()},
             "audits": self.audits.to_json(),
+            "sampled": self.sampled_share,
         }
 
     @classmethod
@@ -116,6 +132,7 @@ class Monitor:
             per_ms_variance=cells["per_ms"][1],
             spreads={name: Spread(*pair) for name, pair in cells["spreads"].items()},
             audits=Audits.from_json(cells["audits"]),
+            sampled_share=cells.get("sampled"),
         )
 
 

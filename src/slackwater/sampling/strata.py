@@ -43,6 +43,12 @@ class Strata:
         return max(0.0, 1.0 - float(self.arrived.sum()) / population) if population else 0.0
 
     @property
+    def sampled_share(self) -> float:
+        """Return the share of the window's records that were sampled."""
+        population = self.population
+        return min(1.0, float(self.sampled.sum()) / population) if population else 1.0
+
+    @property
     def weights(self) -> Floats:
         """Return for how many records of the window one sampled record stands."""
         weights: Floats = self.arrived / np.maximum(self.sampled, 1.0) / self.share

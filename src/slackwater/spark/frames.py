@@ -103,7 +103,8 @@ class Template:
     def state_columns(self) -> list[str]:
         """Name the columns of a slice's state, without the query and slice themselves."""
         if self.keeps_rows:
-            return [field.name for field in self.pipeline.columns.fields]
+            stratum = STRATUM_COLUMNS if self.samples else ()
+            return [*(field.name for field in self.pipeline.columns.fields), *stratum]
         windows = self.output.windows
         if isinstance(windows, CountWindows):
             values = value_columns(self.aggregates).values()
@@ -144,10 +145,10 @@ def step_frame(
         # Behind a Python function Spark no longer knows it, and several inputs are as many.
         stream = stream.coalesce(1)
     stream = sliced(template, stream)
-    if template.keeps_rows:
-        main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
-    elif template.samples:
+    if template.samples:
         main = _sampled_main(template, stream, rows)
+    elif template.keeps_rows:
+        main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
     elif counted:
         kept = event_columns(
             stream.columns, template.pipeline.event_time, template.output.by, template.aggregates
@@ -178,21 +179,20 @@ def step_frame(
 
 
 def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFrame]) -> DataFrame:
-    """Aggregate the rows of a sample by sub-stream too, and count all records beside them."""
+    """Aggregate the rows of a sample by sub-stream, or keep them; count all records beside them."""
     windows = template.output.windows
     assert isinstance(windows, Windows)
     time = f"unix_millis(`{template.pipeline.event_time}`)"
     number = QUERY if template.query is None else f"{template.query}"
     width = substream_of(windows)
-    grouped = stream.withColumn(
-        SUBSTREAM, F.expr(windows.substream_sql(time, number, width))
-    ).groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM)
-    partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
+    main = stream.withColumn(SUBSTREAM, F.expr(windows.substream_sql(time, number, width)))
+    if not template.keeps_rows:
+        partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
+        grouped = main.groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM)
+        main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials)
     kept = [name for name in template.state_columns if name not in STRATUM_COLUMNS]
     nothing = [f"CAST(NULL AS {kind})" for kind in ("BIGINT", "BIGINT", "INT", "DOUBLE")]
-    main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials).selectExpr(
-        QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing
-    )
+    main = main.selectExpr(QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing)
     counted = population_frame(
         windows,
         template.readers,

@@ -10,14 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from slackwater.app.aggregates import Aggregate
+from slackwater.app.bounds import bound_names
 from slackwater.app.checks import RESERVED_NAMES
 from slackwater.app.outputs import Output
 from slackwater.app.sampled import check_sampled_types
+from slackwater.app.types import is_number
 from slackwater.errors import DescriptionError
 from slackwater.spark.flows import Flow, first_line, through, timed
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.row_joins import joined_rows
 from slackwater.spark.safety import expression_names
+from slackwater.spark.sampled import whole_rows
 from slackwater.spark.shapes import checked_shapes
 from slackwater.spark.sources.base import QUERY, SourceReader
 
@@ -72,6 +75,7 @@ class CheckedPipeline:
             _require_stateless(plan, output.place)
             self.calls_python = "PythonUDF" in expression_names(plan)
         self.fusable = QUERY in stream.columns
+        self.result_names: tuple[str, ...] = ()  # of a function
         self.event_time = flow.event_time
         self.columns = StructType([f for f in stream.schema.fields if f.name != QUERY])
         rows = spark.createDataFrame([], self.columns)
@@ -91,13 +95,15 @@ class CheckedPipeline:
         _check_state_names(output, self.aggregates)
         if output.function is not None:
             try:
-                result = output.function(rows)
+                result = output.function(whole_rows(output, rows))
             except AnalysisException as error:
                 raise DescriptionError(
                     f"{output.place}: apply(...) does not fit the window's columns "
                     f"({', '.join(types)}): {first_line(error)}"
                 ) from error
             _check_result_names(result.columns, output.place)
+            _check_bounds(output, result.schema)
+            self.result_names = tuple(result.columns)
 
     def _bind_aggregates(self, rows: DataFrame) -> dict[str, Aggregate]:
         bound: dict[str, Aggregate] = {}
@@ -158,6 +164,27 @@ def _check_result_names(names: Sequence[str], place: str) -> None:
                 f"{place}: apply(...) returns a column {name!r}, a name that Slackwater puts on "
                 "every pane; rename it"
             )
+
+
+def _check_bounds(output: Output, result: StructType) -> None:
+    """Refuse results of a function that have no room for the columns of their bounds."""
+    types = {field.name.lower(): field for field in result.fields}
+    for name in output.bounded:
+        field = types.get(name.lower())
+        if field is None:
+            continue
+        kind = field.dataType.simpleString()
+        if field.name != name or not is_number(kind):
+            raise DescriptionError(
+                f"{output.place}: within(functions={{{name!r}: ...}}): apply(...) returns a column "
+                f"{field.name!r} of type {kind}; bound a number by its very name, or rename it"
+            )
+    taken = set(bound_names(output.bounded)) - set(output.bounded) if output.bounded else set()
+    for name in sorted(taken & set(types)):
+        raise DescriptionError(
+            f"{output.place}: apply(...) returns a column {name!r}, a name that error=within(...) "
+            "puts on every pane; rename it"
+        )
 
 
 def _require_stateless(plan: Any, place: str) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from slackwater.app.bounds import WEIGHT
+from slackwater.app.outputs import Output
 from slackwater.app.windows import Windows
 from slackwater.sampling.delays import bin_sql
 from slackwater.sampling.planner import SamplePlan, substream_ms
@@ -81,6 +83,13 @@ def _rate_sql(reader: SourceReader) -> str:
         f"CASE WHEN {time} < {SAMPLE}.since THEN 0D WHEN {inside} "
         f"THEN {SAMPLE}.rates[cast({place} AS int)] ELSE {SAMPLE}.rest END"
     )
+
+
+def whole_rows(output: Output, rows: DataFrame) -> DataFrame:
+    """Add, for a function that gets samples too, the weight of rows that are all there."""
+    if output.function is None or output.error is None:
+        return rows
+    return rows.selectExpr("*", f"1D AS {WEIGHT}")
 
 
 def substream_of(windows: Windows) -> int:

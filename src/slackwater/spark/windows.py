@@ -13,9 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from slackwater.app.aggregates import quoted
+from slackwater.app.bounds import WEIGHT
 from slackwater.app.nodes import joined
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import WINDOW, aggregated_join, joined_rows
+from slackwater.spark.sampled import whole_rows
 from slackwater.spark.shapes import ResultShape, derived_fields
 
 
@@ -76,14 +78,28 @@ def pane_frame(template: Template, state: DataFrame, pane: PaneValues) -> DataFr
     shape = template.pipeline.shapes[0]
     result = _result(template, state)
     if template.bounds == "exact":
-        result = result.selectExpr(*map(quoted, shape.by), *_exact_bounds(shape.aggregates))
+        names = template.output.bounded
+        kept = [name for name in result.columns if name not in names]
+        result = result.selectExpr(*map(quoted, kept), *_exact_bounds(names, result.columns))
     return _with_derived(shape, result.selectExpr(*pane.expressions(), "*"))
 
 
-def _exact_bounds(names: Iterable[str]) -> list[str]:
-    """Write the columns of estimated panes for exact values."""
+def applied_rows(
+    spark: SparkSession, template: Template, rows: pa.Table, weights: pa.Array
+) -> DataFrame:
+    """Run a template's function over rows of a window that stand for more than themselves."""
+    assert template.output.function is not None
+    columns = template.pipeline.columns
+    table = rows.select([field.name for field in columns.fields]).append_column(WEIGHT, weights)
+    schema = StructType([*columns.fields]).add(WEIGHT, "double")
+    result: DataFrame = template.output.function(spark.createDataFrame(table, schema=schema))
+    return result
+
+
+def _exact_bounds(names: Iterable[str], there: Sequence[str]) -> list[str]:
+    """Write the columns of estimated panes for exact values; null for what the result lacks."""
     columns = [
-        f"CAST({quoted(name)} AS DOUBLE) AS {quoted(name + bound)}"
+        f"CAST({quoted(name) if name in there else 'NULL'} AS DOUBLE) AS {quoted(name + bound)}"
         for name in names
         for bound in ("", "_low", "_high")
     ]
@@ -96,7 +112,7 @@ def _result(template: Template, state: DataFrame) -> DataFrame:
     output, shape = template.output, template.pipeline.shapes[0]
     if output.function is not None:
         rows = state if output.row_join is None else joined_rows(output.row_join, state)
-        result: DataFrame = output.function(rows)
+        result: DataFrame = output.function(whole_rows(output, rows))
         return result
     if output.row_join is not None:
         rows = state.selectExpr("*", f"0 AS {WINDOW}")

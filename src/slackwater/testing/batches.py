@@ -18,6 +18,7 @@ from slackwater.app.nodes import LegsNode, Node, SidesNode, leaves
 from slackwater.app.outputs import ColumnFunction, Output
 from slackwater.app.windows import KeyedWindows, Windows
 from slackwater.spark.flows import Flow, through
+from slackwater.spark.sampled import whole_rows
 from slackwater.spark.sources.base import QUERY
 from slackwater.testing.keyed_batches import batch_values, keyed_batch
 
@@ -145,7 +146,8 @@ def _applied(output: Output, rows: DataFrame, query: str) -> DataFrame:
     found = [row[0] for row in rows.select(_START).distinct().orderBy(_START).collect()]
     results = []
     for start in found or [0]:
-        result: DataFrame = output.function(rows.where(f"{_START} = {start}L").select(*inner))
+        held = whole_rows(output, rows.where(f"{_START} = {start}L").select(*inner))
+        result: DataFrame = output.function(held)
         results.append(result.selectExpr(*_labels(f"{start}L", output.windows, query), "*"))
     return reduce(DataFrame.union, results)
 
