@@ -17,6 +17,8 @@ from slackwater.progress.watermarks import Watermarks
 from slackwater.runtime.keyed_state import SHOWN
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.state import Counters, KeyedChange, QueryChange
+from slackwater.sampling.audits import Audits
+from slackwater.sampling.monitor import Monitor
 from slackwater.spark.keyed_rows import FIRST, LAST
 from slackwater.spark.sources.base import Range
 
@@ -53,6 +55,37 @@ def test_status_shows_the_sessions_that_are_held(invoke: Invoke, tmp_path: Path)
     held = {"start_ms": 0, "end_ms": 35_000, "panes": 0, "state_rows": 1}
     assert visits["open_windows"] == [held]
     assert "sessions 30 s" in invoke("status", tmp_path).stdout
+    ledger.close()
+
+
+def test_status_says_what_was_asked_of_a_sampled_query_and_what_is_kept(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    audits = Audits(audited=20, held=19, caution=1.15)
+    learned = Monitor(windows=9, audits=audits, sampled_share=0.125).to_json()
+    ledger = Ledger(tmp_path, durable=False)
+    for name, asked in (("views", [0.05, 0.95, None]), ("groups", [0.1, 0.9, 0.01])):
+        query = ledger.introduce(name, {"windows": WINDOWS})
+        step, _ = ledger.plan({query.number: []})
+        change = QueryChange(
+            query.number,
+            {},
+            Watermarks({}, 6_000),
+            {},
+            None,
+            (),
+            {},
+            {},
+            Counters(),
+            sampling=learned | {"asked": asked},
+        )
+        ledger.commit(step, [change], [])
+    views = by_name(json.loads(invoke("status", tmp_path, "--json").stdout))["views"]["bounds"]
+    assert (views["error"], views["confidence"], views["groups"]) == (0.05, 0.95, None)
+    assert (views["sampled_share"], views["coverage"]) == (0.125, 0.95)
+    page = [" ".join(line.split()) for line in invoke("status", tmp_path).stdout.splitlines()]
+    assert "views 5.0% at 95.0%, the total 12.5% 20 95.0% 1.15" in page
+    assert "groups 10.0% at 90.0%, groups of 1.00% or more 12.5% 20 95.0% 1.15" in page
     ledger.close()
 
 

@@ -18,6 +18,7 @@ from slackwater.runtime.keyed_state import held_windows
 from slackwater.runtime.ledger import LedgerContent, read_content
 from slackwater.runtime.live import LiveInput, read_live
 from slackwater.runtime.state import Counters, QueryState, SliceState
+from slackwater.sampling.monitor import Monitor
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
 
 
@@ -52,6 +53,24 @@ class PendingRange:
 
 
 @dataclass(frozen=True)
+class BoundsStatus:
+    """Tell how a query with an error wish does: what was asked for, and what audits measured.
+
+    `groups` is the share of rows from which on groups have the bound (None: the total has it);
+    `sampled_share` is that of recent windows, None while all of them are taken whole.
+    """
+
+    error: float
+    confidence: float
+    groups: float | None
+    sampled_share: float | None
+    audited: int
+    held: int
+    coverage: float | None
+    caution: float
+
+
+@dataclass(frozen=True)
 class QueryStatus:
     """Tell how one query stands. The watermark is None before the first, `ended` after the last."""
 
@@ -70,6 +89,7 @@ class QueryStatus:
     quarantined: str | None
     lateness: str | None = None  # what was wished of late events, and learned
     kept_windows: tuple[KeptWindow, ...] = ()  # that have ended
+    bounds: BoundsStatus | None = None  # of a query with an error wish
 
 
 @dataclass(frozen=True)
@@ -142,6 +162,25 @@ def _query_status(state: QueryState) -> QueryStatus:
         quarantined=state.quarantined,
         lateness=lateness_text(state),
         kept_windows=() if isinstance(windows, KeyedWindows) else tuple(kept_windows(state, grid)),
+        bounds=_bounds_status(state),
+    )
+
+
+def _bounds_status(state: QueryState) -> BoundsStatus | None:
+    if state.sampling is None or "asked" not in state.sampling:
+        return None
+    error, confidence, groups = state.sampling["asked"]
+    monitor = Monitor.from_json(state.sampling)
+    audits = monitor.audits
+    return BoundsStatus(
+        error=error,
+        confidence=confidence,
+        groups=groups,
+        sampled_share=monitor.sampled_share,
+        audited=audits.audited,
+        held=audits.held,
+        coverage=audits.coverage,
+        caution=audits.caution,
     )
 
 

@@ -42,6 +42,7 @@ def status(
         _print_inputs(report.inputs)
         _print_windows(report.queries)
         _print_kept(report.queries)
+        _print_bounds(report.queries)
         _print_trouble(report)
 
 
@@ -156,6 +157,26 @@ def _print_kept(queries: Sequence[QueryStatus]) -> None:
         output.print()
     for name, text in lines:
         output.print(f"late events of {escape(name)}: {escape(text)}", soft_wrap=True)
+
+
+def _print_bounds(queries: Sequence[QueryStatus]) -> None:
+    """Say of queries with an error wish what was asked for, and how often it is kept."""
+    bounded = [(query.name, query.bounds) for query in queries if query.bounds is not None]
+    if not bounded:
+        return
+    table = _table(("bounds of", "asked"), ("sampled", "audited", "held", "caution"))
+    for name, it in bounded:
+        of = "the total" if it.groups is None else f"groups of {it.groups:.2%} or more"
+        table.add_row(
+            escape(name),
+            f"{it.error:.1%} at {it.confidence:.1%}, {of}",
+            "all so far" if it.sampled_share is None else f"{it.sampled_share:.1%}",
+            f"{it.audited:,}",
+            "-" if it.coverage is None else f"{it.coverage:.1%}",
+            f"{it.caution:.2f}",
+        )
+    output.print()
+    print_table(table)
 
 
 def _print_trouble(report: JournalReport) -> None:
