@@ -85,7 +85,7 @@ def test_status_says_what_was_asked_of_a_sampled_query_and_what_is_kept(
     assert (views["sampled_share"], views["coverage"]) == (0.125, 0.95)
     page = [" ".join(line.split()) for line in invoke("status", tmp_path).stdout.splitlines()]
     assert "views 5.0% at 95.0%, the total 12.5% 20 95.0% 1.15" in page
-    assert "groups 10.0% at 90.0%, groups of 1.00% or more 12.5% 20 95.0% 1.15" in page
+    assert "groups 10.0% at 90.0%, groups of 1.00% or more, one rate 12.5% 20 95.0% 1.15" in page
     ledger.close()
 
 

@@ -20,7 +20,7 @@ from slackwater.runtime.state import SliceState
 from slackwater.sampling.delays import DelayCounts
 from slackwater.sampling.targets import Target
 from slackwater.spark.frames import ROWS
-from slackwater.spark.sampled import ARRIVED, SUBSTREAM, TAKEN
+from slackwater.spark.sampled import ARRIVED, GROUP, SUBSTREAM, TAKEN
 from slackwater.spark.shapes import ResultShape
 
 AGGREGATES: dict[str, Aggregate] = {
@@ -45,11 +45,12 @@ SCHEMA = pa.schema(
         (ARRIVED, pa.int64()),
         (TAKEN, pa.int64()),
         (STEP, pa.int64()),
+        (GROUP, pa.int64()),
     ]
 )
 
 
-def row(key: str, values: Any, substream: int, step: int = 0) -> dict[str, Any]:
+def row(key: str, values: Any, substream: int, step: int = 0, *, group: int = 0) -> dict[str, Any]:
     x = np.asarray(values, dtype=np.float64)
     off = x - x.mean()
     sums = {"n": len(x), "s1": x.sum(), "s2": (x * x).sum()}
@@ -62,11 +63,14 @@ def row(key: str, values: Any, substream: int, step: int = 0) -> dict[str, Any]:
         "most__max": x.max(),
         SUBSTREAM: substream,
         STEP: step,
+        GROUP: group,
     }
 
 
-def counted(arrived: int, taken: int, substream: int, step: int = 0) -> dict[str, Any]:
-    return {SUBSTREAM: substream, STEP: step, ARRIVED: arrived, TAKEN: taken}
+def counted(
+    arrived: int, taken: int, substream: int, step: int = 0, *, group: int = 0
+) -> dict[str, Any]:
+    return {SUBSTREAM: substream, STEP: step, ARRIVED: arrived, TAKEN: taken, GROUP: group}
 
 
 def estimated(
@@ -168,3 +172,51 @@ def test_groups_have_bounds_of_their_own_where_that_is_asked() -> None:
 def test_a_row_from_nowhere_tells_of_a_changed_event_time() -> None:
     with pytest.raises(SlackwaterError, match="changes the event time"):
         estimated([row("a", [1.0], 1_200), counted(5, 1, 0)])
+
+
+def test_each_group_counts_by_its_own_rate() -> None:
+    rng = np.random.default_rng(6)
+    rows, lesson = estimated(
+        [
+            row("small", rng.normal(10, 1, 80), 0, group=11),
+            row("large", rng.normal(30, 1, 100), 0, group=22),
+            row("rest", rng.normal(20, 1, 50), 0, group=33),
+            counted(100, 80, 0, group=11),
+            counted(10_000, 100, 0, group=22),
+            counted(100, 50, 0),
+        ],
+        group_share=0.005,
+    )
+    by_key = {each["k"]: each for each in rows}
+    # All of a group's records that arrived are counted, however few are sampled.
+    assert [by_key[key]["n"] for key in ("small", "large", "rest")] == pytest.approx(
+        [100, 10_000, 100]
+    )
+    assert by_key["large"]["n_low"] == pytest.approx(10_000) == by_key["large"]["n_high"]
+    assert by_key["large"]["total"] == pytest.approx(300_000, rel=0.03)
+    assert by_key["small"]["total"] == pytest.approx(1_000, rel=0.05)
+    assert set(lesson.groups) == {11, 22, 33}
+    assert lesson.groups[22].share == pytest.approx(10_000 / 10_200)
+    # The variance's own spread is the widest: how far one record moves it, relative to it.
+    assert 0.5 < lesson.groups[22].spread.sampling < 10.0
+
+
+def test_a_group_that_has_all_but_vanished_is_counted_among_the_rest() -> None:
+    rows, _ = estimated(
+        [
+            row("gone", [5.0], 0, group=11),
+            row("rest", [5.0] * 50, 0, group=33),
+            counted(3, 1, 0, group=11),
+            counted(100, 50, 0),
+        ],
+        group_share=0.3,
+    )
+    by_key = {each["k"]: each for each in rows}
+    gone = by_key["gone"]
+    assert gone["n_low"] < gone["n"] < gone["n_high"]  # nothing is claimed of a single record
+    assert sum(each["n"] for each in rows) == pytest.approx(103)
+
+
+def test_groups_without_a_name_teach_no_rates_of_their_own() -> None:
+    _, lesson = estimated([row("a", [1.0, 2.0], 0), counted(2, 2, 0)], group_share=0.1)
+    assert not lesson.groups

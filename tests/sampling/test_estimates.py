@@ -157,3 +157,17 @@ def test_collapsing_keeps_population_and_sample(cells: list[tuple[int, int, floa
 
 def test_what_is_enough_for_both_is_the_larger_spread() -> None:
     assert Spread(1.0, 4.0) | Spread(2.0, 3.0) == Spread(2.0, 4.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=15))
+def test_strata_of_different_groups_are_never_put_together(cells: list[tuple[int, int]]) -> None:
+    cells = sorted(cells, key=lambda cell: cell[0])
+    family = np.array([kind for kind, _ in cells], dtype=np.int64)
+    sampled = np.array([float(taken) for _, taken in cells])
+    strata = Strata(sampled + 1.0, sampled, np.ones(len(cells)), np.zeros(len(cells)))
+    folded, labels = strata.collapsed(family)
+    assert folded.population == pytest.approx(strata.population)
+    for place in range(len(folded.arrived)):
+        (kind,) = set(family[labels == place].tolist())
+        enough = folded.sampled[place] >= 2.0
+        assert enough or sampled[family == kind].sum() < 2.0 or (labels == place).all()

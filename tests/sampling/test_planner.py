@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from slackwater.sampling.audits import Audits, audited, binomial_tail
 from slackwater.sampling.delays import DelayCounts, bin_of
 from slackwater.sampling.estimates import Spread
-from slackwater.sampling.monitor import LEARNING, Monitor, SubstreamCount
+from slackwater.sampling.monitor import LEARNING, GroupShare, Monitor, SubstreamCount
 from slackwater.sampling.planner import Planner, SamplePlan, substream_ms
 from slackwater.sampling.sizes import (
     LEAST_SAMPLED,
@@ -159,6 +160,58 @@ def test_substreams_divide_all_edges_of_windows(size_ms: int, slide_ms: int) -> 
 def test_plans_survive_json(seed: int, rates: list[float], as_of_ms: float) -> None:
     plan = SamplePlan(seed, 5, 600, tuple(rates), tuple(rates), 0.5, 5, as_of_ms, None)
     assert SamplePlan.from_json(plan.to_json()) == plan
+    grouped = replace(plan, groups=((2**52, 0.25), (7, 1.0)), others=0.5)
+    assert SamplePlan.from_json(grouped.to_json()) == grouped
+
+
+groups_of_windows = st.lists(
+    st.tuples(st.floats(0.01, 0.2), st.floats(0.0, 10.0)), min_size=1, max_size=5
+)
+
+
+@given(groups_of_windows, st.floats(0.0, 600.0))
+def test_every_group_has_the_sample_that_it_alone_would_need(
+    parts: list[tuple[float, float]], delay_ms: float
+) -> None:
+    known = {
+        number: GroupShare(part, Spread(spread, spread))
+        for number, (part, spread) in enumerate(parts, start=1)
+    }
+    monitor = replace(monitor_of(delay_ms=delay_ms), groups=known)
+    planner = Planner(TARGET, 600, seed=1)
+    now_ms = planner.closes_at_ms(monitor, 0, 3_000) or 3_000.0
+    plan = planner.plan(monitor, 0, 3_000, closed_ms=0, as_of_ms=now_ms)
+    assert [place for place, _ in plan.groups] == sorted(known)
+    assert plan.others == max(share for _, share in plan.groups)
+    stretches_now = planner.stretches(monitor, 0, 3_000, now_ms)
+    allowed = (0.9 * TARGET.relative / TARGET.deviations) ** 2
+    for place, factor in plan.groups:
+        rates = [min(1.0, rate * factor) for rate in plan.rates]
+        assert max(rates) <= plan.top + 1e-9
+        mine = [Stretch(each.expected * known[place].share, each.share) for each in stretches_now]
+        whole = sum(part.expected for part in mine)
+        variance = arrival_variance(mine, known[place].spread) * whole**2
+        for part, rate in zip(mine, rates, strict=True):
+            variance += (
+                part.expected * known[place].spread.sampling * (1 - rate) / rate / part.share
+            )
+        assert factor == 1.0 or variance / whole**2 <= allowed * (1 + 1e-3)
+        taken = sum(r * part.expected * part.share for r, part in zip(rates, mine, strict=True))
+        arrived = sum(part.expected * part.share for part in mine)
+        assert taken >= min(LEAST_SAMPLED, arrived) * 0.99
+
+
+def test_groups_are_learned_and_forgotten_with_the_windows_that_have_them() -> None:
+    monitor = monitor_of()
+    sizes = [SubstreamCount(0, 600, 3_000.0)]
+    seen = GroupShare(0.1, Spread(1.0, 1.0))
+    once = monitor.closed(sizes, {"n": USUAL}, groups={5: seen})
+    again = once.closed(sizes, {"n": USUAL}, groups={5: GroupShare(0.2, Spread(2.0, 2.0))})
+    assert once.groups == {5: seen}
+    assert 0.1 < again.groups[5].share < 0.2
+    assert 1.0 < again.groups[5].spread.sampling < 2.0
+    assert Monitor.from_json(again.to_json()).groups == again.groups
+    assert not again.closed(sizes, {"n": USUAL}).groups
 
 
 def test_monitor_survives_json() -> None:

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from tests.semantics.generated import everything_of
 
 import slackwater as sw
 from slackwater.app.outputs import Output
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
-from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.memory import MemorySink
-from slackwater.spark.sources.base import Range, SourceDescription
+from slackwater.spark.sources.base import SourceDescription
 from slackwater.spark.sources.generator import Generator
 from slackwater.testing import ManualClock, batch_panes
 from slackwater.testing.kafka_broker import KafkaBroker
@@ -68,12 +68,7 @@ def run(
 
 
 def everything(spark: SparkSession) -> DataFrame:
-    reader, count = source().open(spark), RATE * SECONDS
-    entry = reader.entry(0, Range(0, 0, count, count))
-    entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
-        f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
-    )
-    return reader.expand(entries)
+    return everything_of(spark, source(), RATE * SECONDS)
 
 
 def by_window(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -56,13 +56,15 @@ class PendingRange:
 class BoundsStatus:
     """Tell how a query with an error wish does: what was asked for, and what audits measured.
 
-    `groups` is the share of rows from which on groups have the bound (None: the total has it);
+    `groups` is the share of rows from which on groups have the bound (None: the total has it), and
+    `own_rates` how many groups are sampled at rates of their own (0: all at the same);
     `sampled_share` is that of recent windows, None while all of them are taken whole.
     """
 
     error: float
     confidence: float
     groups: float | None
+    own_rates: int
     sampled_share: float | None
     audited: int
     held: int
@@ -176,6 +178,7 @@ def _bounds_status(state: QueryState) -> BoundsStatus | None:
         error=error,
         confidence=confidence,
         groups=groups,
+        own_rates=len(monitor.groups),
         sampled_share=monitor.sampled_share,
         audited=audits.audited,
         held=audits.held,

@@ -166,7 +166,10 @@ def _print_bounds(queries: Sequence[QueryStatus]) -> None:
         return
     table = _table(("bounds of", "asked"), ("sampled", "audited", "held", "caution"))
     for name, it in bounded:
-        of = "the total" if it.groups is None else f"groups of {it.groups:.2%} or more"
+        of = "the total"
+        if it.groups is not None:
+            rates = f"{it.own_rates} rates" if it.own_rates else "one rate"
+            of = f"groups of {it.groups:.2%} or more, {rates}"
         table.add_row(
             escape(name),
             f"{it.error:.1%} at {it.confidence:.1%}, {of}",

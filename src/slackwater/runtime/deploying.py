@@ -94,7 +94,7 @@ class Deployer:
             opened.pipeline = self._pipeline(output, opened.readers)
             opened.mark = fingerprint(output, opened.pipeline, opened.readers)
             if bounds == "early":
-                opened.mark["sampled"] = "by sub-streams"
+                opened.mark["sampled"] = "by sub-streams and groups"
             known = self._ledger.content.queries.get(name)
             if known is not None and not reset:
                 require_same(name, known.fingerprint, opened.mark)

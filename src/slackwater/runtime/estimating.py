@@ -12,9 +12,13 @@ from slackwater.runtime.panes import ClosingWindow, PaneRows, with_pane_columns
 from slackwater.runtime.sample_facts import SampleFacts, WindowLesson
 from slackwater.runtime.samples import WindowSample, gathered
 from slackwater.sampling.estimates import Spread, spreads
+from slackwater.sampling.monitor import GroupShare
 from slackwater.spark.frames import ROWS
 from slackwater.spark.row_joins import WINDOW
 from slackwater.spark.shapes import ResultShape
+
+MOST_GROUPS = 64  # that have rates of their own; where more qualify, one rate serves all
+_NEARLY = 0.5  # of the share from which on groups have the bound: they may qualify next time
 
 
 def estimated_panes(
@@ -41,9 +45,15 @@ def _estimate(
     target, groups = facts.target, sample.groups
     counted = sample.summed(ROWS)
     qualifies = np.ones(groups, dtype=bool)
+    own: dict[int, Spread] = {}
+    populations = np.zeros(groups)
     if target.group_share is not None and groups:
         rows = counted @ sample.strata.weights
         qualifies = rows >= target.group_share * rows.sum()
+        populations = sample.populations(counted)
+        near = rows >= _NEARLY * target.group_share * rows.sum()
+        own = {place: Spread(0.0, 0.0) for place in sample.places[near].tolist() if place}
+        own = own if len(own) <= MOST_GROUPS else {}
     columns: dict[str, pa.Array] = {key: sample.keys[key] for key in shape.by}
     met = np.ones(groups, dtype=bool)
     learned: dict[str, Spread] = {}
@@ -73,6 +83,10 @@ def _estimate(
             each = [s for s, q in zip(spreads(sample.strata, lin), qualifies, strict=True) if q]
             for one in each:
                 learned[name] = learned.get(name, Spread(0.0, 0.0)) | one
+            inner = spreads(sample.strata, lin, populations)
+            for place, one in zip(sample.places.tolist(), inner, strict=True):
+                if place in own:
+                    own[place] |= one
     taken, population = sample.strata.sampled.sum(), sample.strata.population
     columns["confidence"] = pa.array(np.full(groups, target.confidence))
     columns["sampled"] = pa.array(np.full(groups, int(taken), dtype=np.int64))
@@ -81,7 +95,16 @@ def _estimate(
     if not facts.bounded:
         promised = {}
     return pa.table(columns), WindowLesson(
-        sample.substreams, learned, promised, sample.strata.missing, sample.strata.sampled_share
+        sample.substreams,
+        learned,
+        promised,
+        sample.strata.missing,
+        sample.strata.sampled_share,
+        {
+            place: GroupShare(float(size / population), own[place])
+            for place, size in zip(sample.places.tolist(), populations.tolist(), strict=True)
+            if place in own
+        },
     )
 
 

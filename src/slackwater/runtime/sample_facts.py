@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from slackwater.sampling.audits import Promise
 from slackwater.sampling.delays import DelayCounts
 from slackwater.sampling.estimates import Spread
-from slackwater.sampling.monitor import SubstreamCount
+from slackwater.sampling.monitor import GroupShare, SubstreamCount
 from slackwater.sampling.strata import Floats
 from slackwater.sampling.targets import Target
 
@@ -55,7 +55,8 @@ class WindowLesson:
 
     `promised` maps an aggregate (or, where groups count, aggregate and group) to its value and
     bounds; `missing` is the share of the window's records that had not arrived, and
-    `sampled_share` that which was sampled. `result` is what a
+    `sampled_share` that which was sampled. `groups` are those large enough for a rate of their own,
+    by the hash of their keys. `result` is what a
     function made of the sample: its promises may be about these very rows.
     """
 
@@ -64,4 +65,5 @@ class WindowLesson:
     promised: Mapping[str, Promise]
     missing: float = 0.0
     sampled_share: float = 1.0
+    groups: Mapping[int, GroupShare] = field(default_factory=dict)
     result: pa.Table | None = None

@@ -150,7 +150,9 @@ class QuerySampler:
     def learned(self, monitor: Monitor, lessons: Sequence[WindowLesson]) -> dict[str, Any]:
         """Write what will be known once the windows that a step closed are committed."""
         for lesson in lessons:
-            monitor = monitor.closed(lesson.substreams, lesson.spreads, lesson.sampled_share)
+            monitor = monitor.closed(
+                lesson.substreams, lesson.spreads, lesson.sampled_share, lesson.groups
+            )
         target = self._planner.target
         # What was asked for stands beside it for those who read the journal.
         written = monitor.to_json() | {

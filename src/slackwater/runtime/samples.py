@@ -15,7 +15,7 @@ from slackwater.runtime.merge import group_ids
 from slackwater.runtime.sample_facts import SampleFacts
 from slackwater.sampling.monitor import SubstreamCount
 from slackwater.sampling.strata import Floats, Strata
-from slackwater.spark.sampled import ARRIVED, SUBSTREAM, TAKEN
+from slackwater.spark.sampled import ARRIVED, GROUP, SUBSTREAM, TAKEN
 
 STEP = "_sw_step"  # which step read a row: strata of different steps have different rates
 
@@ -31,11 +31,26 @@ class WindowSample:
     stratum: NDArray[np.intp]
     keys: pa.Table
     groups: int
+    places: NDArray[np.int64]  # of each group: the hash that names it in plans; 0: none does
+    family: NDArray[np.int64]  # of each stratum: the group that it is of, by that hash
 
     def summed(self, column: str) -> Floats:
         """Add a column up by group and stratum."""
         values = pc.fill_null(self.rows[column].cast(pa.float64()), 0.0).to_numpy()
         return self.placed(values)
+
+    def populations(self, counted: Floats) -> Floats:
+        """Estimate how many records each group has, those under way included.
+
+        `counted` are the sampled rows by group and stratum. In strata of the group's own, records
+        are counted; in the others, filters are taken to let through the same share of each group.
+        """
+        coming, rest = self.strata.arrived / self.strata.share, self.family == 0
+        among = (counted * self.strata.weights)[:, rest].sum(axis=1)
+        found: Floats = among * (coming[rest].sum() / max(float(among.sum()), 1e-300))
+        for index, place in enumerate(self.places.tolist()):
+            found[index] += coming[self.family == place].sum() if place else 0.0
+        return found
 
     def placed(self, values: Floats) -> Floats:
         """Add values up by group and stratum."""
@@ -48,11 +63,14 @@ def gathered(table: pa.Table, keys: Sequence[str], facts: SampleFacts) -> Window
     """Tell strata from rows of the sample, and find the stratum of each row."""
     counts = pc.is_valid(table[ARRIVED])
     counted, rows = table.filter(counts), table.filter(pc.invert(counts))
-    strata = counted.group_by([SUBSTREAM, STEP]).aggregate([(ARRIVED, "sum"), (TAKEN, "sum")])
-    strata = strata.sort_by([(SUBSTREAM, "ascending"), (STEP, "ascending")])
-    starts, steps = strata[SUBSTREAM].to_numpy(), strata[STEP].to_numpy()
+    counted = _with_lost_groups(counted)
+    by = [GROUP, SUBSTREAM, STEP]
+    strata = counted.group_by(by).aggregate([(ARRIVED, "sum"), (TAKEN, "sum")])
+    strata = strata.sort_by([(name, "ascending") for name in by])
+    family, starts, steps = (strata[name].to_numpy() for name in by)
     arrived = strata[f"{ARRIVED}_sum"].to_numpy().astype(np.float64)
-    places = {pair: i for i, pair in enumerate(zip(starts.tolist(), steps.tolist(), strict=True))}
+    cells = zip(family.tolist(), starts.tolist(), steps.tolist(), strict=True)
+    places = {cell: i for i, cell in enumerate(cells)}
     shares = facts.shares(starts)
     known = max(facts.delays.records, 1.0)
     whole = Strata(
@@ -61,10 +79,14 @@ def gathered(table: pa.Table, keys: Sequence[str], facts: SampleFacts) -> Window
         shares,
         np.sqrt((1.0 - shares) / (shares * known)),
     )
-    folded, labels = whole.collapsed()
-    pairs = zip(rows[SUBSTREAM].to_pylist(), rows[STEP].to_pylist(), strict=True)
+    folded, labels = whole.collapsed(family)
+    named = zip(*(rows[name].to_pylist() for name in by), strict=True)
     try:
-        stratum = labels[np.array([places[pair] for pair in pairs], dtype=np.intp)]
+        found = [
+            places[(0, *when)] if (own := places.get((name, *when))) is None else own
+            for name, *when in named
+        ]
+        stratum = labels[np.array(found, dtype=np.intp)]
     except KeyError as error:
         raise SlackwaterError(
             "a sampled row lies in a stretch of time that no record was read from: a transform "
@@ -76,4 +98,16 @@ def gathered(table: pa.Table, keys: Sequence[str], facts: SampleFacts) -> Window
         for start in np.unique(starts).tolist()
     ]
     groups = heads.num_rows if keys else min(rows.num_rows, 1)
-    return WindowSample(folded, tuple(sizes), rows, group, stratum, heads, groups)
+    names = np.zeros(groups, dtype=np.int64)
+    names[group] = rows[GROUP].to_numpy()
+    families = np.zeros(len(folded.arrived), dtype=np.int64)
+    families[labels] = family
+    return WindowSample(folded, tuple(sizes), rows, group, stratum, heads, groups, names, families)
+
+
+def _with_lost_groups(counted: pa.Table) -> pa.Table:
+    """Count groups with too small a sample to tell a spread among those without a rate."""
+    taken = counted.group_by([GROUP]).aggregate([(TAKEN, "sum")])
+    few = taken.filter(pc.less(taken[f"{TAKEN}_sum"], 2))[GROUP]
+    named = pc.if_else(pc.is_in(counted[GROUP], few.combine_chunks()), 0, counted[GROUP])
+    return counted.set_column(counted.schema.get_field_index(GROUP), GROUP, named)

@@ -152,9 +152,14 @@ def intervals(
     return Intervals(found.value, found.value / ratio, found.value * ratio)
 
 
-def spreads(strata: Strata, found: Linearised) -> list[Spread]:
-    """Return, for each group, how far one record moves the result, relative to it."""
-    population = strata.population
+def spreads(
+    strata: Strata, found: Linearised, population: Floats | float | None = None
+) -> list[Spread]:
+    """Return, for each group, how far one record moves the result, relative to it.
+
+    The records are those of the window, or `population` of them in each group.
+    """
+    population = strata.population if population is None else population
     square = (found.squares @ strata.weights) * population
     mean = found.sums @ strata.weights
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -31,6 +31,14 @@ class SubstreamCount:
 
 
 @dataclass(frozen=True)
+class GroupShare:
+    """Say of one group which share of a window's records it has, and how its values spread."""
+
+    share: float
+    spread: Spread
+
+
+@dataclass(frozen=True)
 class Monitor:
     """Hold what closed windows taught; never changed, only succeeded."""
 
@@ -41,6 +49,7 @@ class Monitor:
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     audits: Audits = field(default_factory=Audits)
     sampled_share: float | None = None  # of windows' records, since it is known how few do
+    groups: Mapping[int, GroupShare] = field(default_factory=dict)  # sampled each at its own rate
 
     @property
     def learned(self) -> bool:
@@ -73,10 +82,12 @@ class Monitor:
         substreams: Sequence[SubstreamCount],
         spreads: Mapping[str, Spread],
         sampled_share: float = 1.0,
+        groups: Mapping[int, GroupShare] | None = None,
     ) -> Monitor:
         """Take in a closed window: the sizes of its sub-streams, and how its values spread.
 
-        `sampled_share` is how much of it was sampled.
+        `sampled_share` is how much of it was sampled; `groups` are those that may have a rate of
+        their own.
         """
         # The first window began before the query did: it tells nothing of sizes.
         weight = 1.0 / max(1, min(self.windows, HISTORY))
@@ -100,6 +111,11 @@ class Monitor:
             spreads=learned,
             audits=self.audits,
             sampled_share=self._followed_share(sampled_share),
+            groups={
+                place: _followed_group(self.groups.get(place), seen)
+                for place, seen in (groups or {}).items()
+                if math.isfinite(seen.spread.arrival) and math.isfinite(seen.spread.sampling)
+            },
         )
 
     def _followed_share(self, seen: float) -> float | None:
@@ -118,6 +134,10 @@ class Monitor:
             "spreads": {name: [s.sampling, s.arrival] for name, s in self.spreads.items()},
             "audits": self.audits.to_json(),
             "sampled": self.sampled_share,
+            "groups": [
+                [place, it.share, it.spread.sampling, it.spread.arrival]
+                for place, it in self.groups.items()
+            ],
         }
 
     @classmethod
@@ -133,7 +153,18 @@ class Monitor:
             spreads={name: Spread(*pair) for name, pair in cells["spreads"].items()},
             audits=Audits.from_json(cells["audits"]),
             sampled_share=cells.get("sampled"),
+            groups={
+                place: GroupShare(share, Spread(sampling, arrival))
+                for place, share, sampling, arrival in cells.get("groups", ())
+            },
         )
+
+
+def _followed_group(before: GroupShare | None, seen: GroupShare) -> GroupShare:
+    if before is None:
+        return seen
+    share = before.share + _SHRINK * (seen.share - before.share)
+    return GroupShare(share, _followed(before.spread, seen.spread))
 
 
 def _followed(before: Spread | None, seen: Spread) -> Spread:

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import gcd
 from typing import Any, Literal
 
 from slackwater.sampling.monitor import Monitor
-from slackwater.sampling.sizes import Stretch, arrival_variance, rates_for, sampled_share
+from slackwater.sampling.sizes import (
+    Stretch,
+    arrival_variance,
+    group_share,
+    rates_for,
+    sampled_share,
+)
 from slackwater.sampling.targets import Target
 
 # early: sample, and close as soon as that is enough. patient: sample, but close when the source
@@ -47,6 +53,16 @@ class SamplePlan:
     from_ms: int
     as_of_ms: float
     closes_ms: int | None  # the end of the window that closes if the sample suffices
+    # Where groups have rates of their own, they are `rates` times these, and at most 1: by the hash
+    # of a group's keys, and for all groups that are not listed.
+    groups: tuple[tuple[int, float], ...] = ()
+    others: float = 1.0
+
+    @property
+    def top(self) -> float:
+        """Return the highest rate at which any record is taken."""
+        factors = (self.others, *(share for _, share in self.groups))
+        return min(1.0, max(*self.rates, self.rest) * max(factors)) if self.rates else 1.0
 
     def to_json(self) -> list[Any]:
         """Write the plan as JSON values."""
@@ -60,13 +76,28 @@ class SamplePlan:
             self.from_ms,
             self.as_of_ms,
             self.closes_ms,
+            *([[list(each) for each in self.groups], self.others] if self.groups else []),
         ]
 
     @classmethod
     def from_json(cls, cells: Sequence[Any]) -> SamplePlan:
         """Read what `to_json` wrote."""
-        seed, origin, width, rates, wanted, rest, since, as_of, closes = cells
-        return cls(seed, origin, width, tuple(rates), tuple(wanted), rest, since, as_of, closes)
+        seed, origin, width, rates, wanted, rest, since, as_of, closes, *further = cells
+        groups, others = further or ((), 1.0)
+        listed = tuple((int(place), float(share)) for place, share in groups)
+        return cls(
+            seed,
+            origin,
+            width,
+            tuple(rates),
+            tuple(wanted),
+            rest,
+            since,
+            as_of,
+            closes,
+            listed,
+            others,
+        )
 
 
 def substream_ms(*lengths_ms: int) -> int:
@@ -164,12 +195,20 @@ class Planner:
             # A step ahead of its time samples for the moment at which the window will close.
             now_ms = max(as_of_ms, closes_at_ms)
             stretches = self.stretches(monitor, start_ms, end_ms, now_ms)
-        share = sampled_share(stretches, monitor.spread, self._allowed(monitor, stretches))
+        allowed = self._allowed(monitor, stretches)
+        share = sampled_share(stretches, monitor.spread, allowed)
         if share is None:
             return _replaced(whole, closes_ms)
-        rates = rates_for(stretches, share)
+        groups, others = _group_shares(monitor, stretches, allowed)
+        if groups:
+            rates = [1.0 / max(each.share, 1e-9) for each in stretches]
+        else:
+            rates = rates_for(stretches, share)
+        mixed = [(monitor.groups[place].share, factor) for place, factor in groups]
+        mixed.append((max(0.0, 1.0 - sum(part for part, _ in mixed)), others))
         wanted = [
-            rate * each.expected * each.share for rate, each in zip(rates, stretches, strict=True)
+            each.expected * each.share * sum(part * min(1.0, rate * f) for part, f in mixed)
+            for rate, each in zip(rates, stretches, strict=True)
         ]
         return SamplePlan(
             seed=self.seed,
@@ -181,6 +220,8 @@ class Planner:
             from_ms=closed_ms,
             as_of_ms=as_of_ms,
             closes_ms=closes_ms,
+            groups=groups,
+            others=others,
         )
 
     def suffices(self, plan: SamplePlan, sampled: Sequence[float]) -> bool:
@@ -205,10 +246,22 @@ class Planner:
         return arrival_variance(stretches, monitor.spread) < self._allowed(monitor, stretches)
 
 
+def _group_shares(
+    monitor: Monitor, stretches: Sequence[Stretch], allowed: float
+) -> tuple[tuple[tuple[int, float], ...], float]:
+    """Return the share to sample of each group that is known, and that of all others.
+
+    Others may be new, or about to qualify: they are sampled like the neediest.
+    """
+    groups = tuple(
+        (place, round(group_share(stretches, it.share, it.spread, allowed), 6))
+        for place, it in sorted(monitor.groups.items())
+    )
+    return groups, max((share for _, share in groups), default=1.0)
+
+
 def _replaced(plan: SamplePlan, closes_ms: int | None) -> SamplePlan:
-    cells = plan.to_json()
-    cells[-1] = closes_ms
-    return SamplePlan.from_json(cells)
+    return replace(plan, closes_ms=closes_ms)
 
 
 def _least_of(expected: float) -> float:

@@ -74,3 +74,18 @@ def rates_for(stretches: Sequence[Stretch], share: float) -> list[float]:
         least = min(1.0, LEAST_SAMPLED / arrived)
         rates.append(min(1.0, max(share / max(each.share, 1e-9), least)))
     return rates
+
+
+def group_share(stretches: Sequence[Stretch], part: float, spread: Spread, allowed: float) -> float:
+    """Return the share to sample of a group that has a `part` of all records.
+
+    A group's size is less sure than that of all: one with fewer records than expected must have
+    enough of them too.
+    """
+    whole = part * sum(each.expected for each in stretches)
+    sure = part * max(0.5, 1.0 - 1.0 / max(whole, 4.0) ** 0.5)
+    mine = [Stretch(sure * each.expected, each.share) for each in stretches]
+    share = sampled_share(mine, spread, allowed)
+    arrived = sum(each.expected * each.share for each in mine)
+    least = LEAST_SAMPLED / max(arrived, 1e-9)
+    return min(1.0, 1.0 if share is None else max(share, least))

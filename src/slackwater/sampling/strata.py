@@ -54,17 +54,21 @@ class Strata:
         weights: Floats = self.arrived / np.maximum(self.sampled, 1.0) / self.share
         return weights
 
-    def collapsed(self) -> tuple[Strata, NDArray[np.intp]]:
+    def collapsed(self, family: NDArray[np.int64] | None = None) -> tuple[Strata, NDArray[np.intp]]:
         """Put strata with too few sampled records to tell a spread together with a neighbour.
 
+        Only strata of one `family` go together, which lie side by side; without, all are one.
         Return the new strata, and for each old one the place of the new one it went into.
         """
         labels = np.zeros(len(self.arrived), dtype=np.intp)
+        kinds = np.zeros(len(labels), dtype=np.int64) if family is None else family
+        ends = np.searchsorted(kinds, kinds, side="right").tolist()
         place, taken = 0, 0.0
         for index, sampled in enumerate(self.sampled.tolist()):
             labels[index] = place
             taken += sampled
-            if taken >= 2.0 and self.sampled[index + 1 :].sum() >= 2.0:
+            enough = taken >= 2.0 and self.sampled[index + 1 : ends[index]].sum() >= 2.0
+            if enough or index + 1 == ends[index] < len(labels):
                 place, taken = place + 1, 0.0
         if place + 1 == len(labels):
             return self, labels

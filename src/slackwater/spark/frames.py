@@ -29,10 +29,12 @@ from slackwater.spark.keyed_rows import (
 )
 from slackwater.spark.pipeline import CheckedPipeline, visible_columns
 from slackwater.spark.sampled import (
+    GROUP,
     SAMPLE,
     SAMPLE_TYPE,
     STRATUM_COLUMNS,
     SUBSTREAM,
+    group_sql,
     population_frame,
     substream_of,
     taken_sql,
@@ -77,6 +79,14 @@ class Template:
     def samples(self) -> bool:
         """Tell whether its steps sample."""
         return self.bounds == "early"
+
+    @property
+    def stratified_by(self) -> tuple[str, ...]:
+        """Name the keys whose groups are sampled at rates of their own; none: all at the same."""
+        wish = self.output.error
+        if not self.samples or wish is None or wish.groups is None or wish.method == "slack":
+            return ()
+        return self.output.by if self.pipeline.keys_from_source else ()
 
     @property
     def partials(self) -> list[Partial]:
@@ -137,7 +147,7 @@ def step_frame(
     counted = isinstance(template.output.windows, CountWindows)
     if template.samples:
         usable = (
-            frame.where(taken_sql(reader))
+            frame.where(taken_sql(reader, template.stratified_by))
             for frame, reader in zip(list(usable), template.readers, strict=True)
         )
     stream = _stream(template, usable, PLACES if counted else ())
@@ -185,14 +195,16 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
     time = f"unix_millis(`{template.pipeline.event_time}`)"
     number = QUERY if template.query is None else f"{template.query}"
     width = substream_of(windows)
+    keys = template.stratified_by
     main = stream.withColumn(SUBSTREAM, F.expr(windows.substream_sql(time, number, width)))
+    main = main.withColumn(GROUP, F.expr(group_sql(keys)))
     if not template.keeps_rows:
         partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
-        grouped = main.groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM)
+        grouped = main.groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM, GROUP)
         main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials)
     kept = [name for name in template.state_columns if name not in STRATUM_COLUMNS]
     nothing = [f"CAST(NULL AS {kind})" for kind in ("BIGINT", "BIGINT", "INT", "DOUBLE")]
-    main = main.selectExpr(QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing)
+    main = main.selectExpr(QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing, GROUP)
     counted = population_frame(
         windows,
         template.readers,
@@ -200,6 +212,7 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
         [_valid(reader) for reader in template.readers],
         slice_column=SLICE,
         columns=len(template.state_columns),
+        keys=keys,
     )
     return main.union(counted).toDF(QUERY, SLICE, *template.state_columns)
 

@@ -66,14 +66,19 @@ class CheckedPipeline:
     ) -> None:
         """Run the description over empty input and refuse what cannot work, by name and remedy."""
         self._output = output
-        empty = (Flow(_empty(spark, reader), reader.event_time) for reader in readers)
-        flow = timed(through(output.stream, iter(empty), output.place), output.place)
+        inputs = [_empty(spark, reader) for reader in readers]
+        empty = (
+            Flow(frame, reader.event_time) for frame, reader in zip(inputs, readers, strict=True)
+        )
+        flow = timed(through(output.stream, empty, output.place), output.place)
         stream = flow.frame
         self.calls_python = False
+        self.keys_from_source = False  # whether a record's group is known before any transform
         if classic_jvm(spark) is not None:
             plan = stream._jdf.queryExecution().analyzed()
             _require_stateless(plan, output.place)
             self.calls_python = "PythonUDF" in expression_names(plan)
+            self.keys_from_source = _passed_on(inputs, plan, output.by)
         self.fusable = QUERY in stream.columns
         self.result_names: tuple[str, ...] = ()  # of a function
         self.event_time = flow.event_time
@@ -125,6 +130,21 @@ class CheckedPipeline:
                 written[name].over(argument.simpleString(), place)  # refuses in the user's words
             bound[name] = aggregate.over(argument.simpleString(), place)
         return bound
+
+
+def _passed_on(inputs: Sequence[DataFrame], plan: Any, keys: Sequence[str]) -> bool:
+    """Tell whether keys are columns of the only input that no transform has touched."""
+    if len(inputs) != 1 or not keys:
+        return False
+
+    def identities(of: Any) -> dict[str, int]:
+        attributes = of.output()
+        each = (attributes.apply(index) for index in range(attributes.size()))
+        return {str(attribute.name()): int(attribute.exprId().id()) for attribute in each}
+
+    before = identities(inputs[0]._jdf.queryExecution().analyzed())
+    after = identities(plan)
+    return all(key in before and before[key] == after.get(key) for key in keys)
 
 
 def _empty(spark: SparkSession, reader: SourceReader) -> DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from slackwater.app.aggregates import quoted
 from slackwater.app.bounds import WEIGHT
 from slackwater.app.outputs import Output
 from slackwater.app.windows import Windows
@@ -27,11 +28,13 @@ ARRIVED = "_sw_arrived"  # records counted; null on rows of the sample
 TAKEN = "_sw_taken"  # records sampled, of those
 DELAY_BIN = "_sw_delay_bin"
 DELAY_SUM = "_sw_delay_sum"
-STRATUM_COLUMNS = (SUBSTREAM, ARRIVED, TAKEN, DELAY_BIN, DELAY_SUM)
+GROUP = "_sw_group"  # the hash of a row's keys; of counted records, 0 where none has it as its own
+STRATUM_COLUMNS = (SUBSTREAM, ARRIVED, TAKEN, DELAY_BIN, DELAY_SUM, GROUP)
 
 SAMPLE_TYPE = (
     "struct<seed:bigint,origin:bigint,width:bigint,since:bigint,"
-    "top:double,rest:double,rates:array<double>>"
+    "top:double,rest:double,rates:array<double>,"
+    "groups:array<bigint>,shares:array<double>,others:double>"
 )
 _PLACE = (
     f"(shiftrightunsigned(xxhash64({SAMPLE}.seed, {PARTITION}, {OFFSET}), 11)"
@@ -47,9 +50,12 @@ def sample_cell(piece: Range) -> dict[str, Any]:
         "origin": plan.origin_ms,
         "width": plan.width_ms,
         "since": plan.from_ms,
-        "top": max((*plan.rates, plan.rest)),
+        "top": plan.top,
         "rest": plan.rest,
         "rates": list(plan.rates),
+        "groups": [place for place, _ in plan.groups],
+        "shares": [share for _, share in plan.groups],
+        "others": plan.others,
     }
 
 
@@ -62,7 +68,9 @@ def sample_sql(pieces: Iterable[tuple[int, Range]]) -> str:
         cases[query] = (
             f"named_struct('seed', {cell['seed']}L, 'origin', {cell['origin']}L, "
             f"'width', {cell['width']}L, 'since', {cell['since']}L, 'top', {cell['top']!r}D, "
-            f"'rest', {cell['rest']!r}D, 'rates', array({rates}))"
+            f"'rest', {cell['rest']!r}D, 'rates', array({rates}), "
+            f"'groups', {_array(cell['groups'], 'L', 'BIGINT')}, "
+            f"'shares', {_array(cell['shares'], 'D', 'DOUBLE')}, 'others', {cell['others']!r}D)"
         )
     if not cases:
         return f"CAST(NULL AS {SAMPLE_TYPE}) AS {SAMPLE}"
@@ -70,9 +78,34 @@ def sample_sql(pieces: Iterable[tuple[int, Range]]) -> str:
     return f"CASE {QUERY} {whens} END AS {SAMPLE}"
 
 
-def taken_sql(reader: SourceReader) -> str:
-    """Write the condition that a record is sampled; the first half needs no parsing."""
-    return f"{_PLACE} < {SAMPLE}.top AND {_PLACE} < {_rate_sql(reader)}"
+def _array(values: Iterable[Any], suffix: str, kind: str) -> str:
+    return f"CAST(array({', '.join(f'{each!r}{suffix}' for each in values)}) AS ARRAY<{kind}>)"
+
+
+def group_sql(keys: Sequence[str]) -> str:
+    """Write the hash of a row's keys, which names its group in plans and among strata.
+
+    It is positive, and small enough for a JSON number of any reader.
+    """
+    if not keys:
+        return "0L"
+    return f"shiftrightunsigned(xxhash64({', '.join(map(quoted, keys))}), 11)"
+
+
+def taken_sql(reader: SourceReader, keys: Sequence[str] = ()) -> str:
+    """Write the condition that a record is sampled; the first half needs no parsing.
+
+    `keys` are the columns of groups that have rates of their own.
+    """
+    rate = f"({_rate_sql(reader)})"
+    if keys:
+        place = f"CAST(nullif({_listed_sql(keys)}, 0L) AS INT)"
+        rate += f" * coalesce(element_at({SAMPLE}.shares, {place}), {SAMPLE}.others)"
+    return f"{_PLACE} < {SAMPLE}.top AND {_PLACE} < {rate}"
+
+
+def _listed_sql(keys: Sequence[str]) -> str:
+    return f"array_position({SAMPLE}.groups, {group_sql(keys)})"
 
 
 def _rate_sql(reader: SourceReader) -> str:
@@ -105,8 +138,9 @@ def population_frame(
     *,
     slice_column: str,
     columns: int,
+    keys: Sequence[str] = (),
 ) -> DataFrame:
-    """Count every record by query, slice, sub-stream and delay.
+    """Count every record by query, slice, sub-stream and delay, and by group if it has a rate.
 
     The result has the query, the slice, and as many state columns, the last of which are those of
     a stratum and the others null.
@@ -122,13 +156,15 @@ def population_frame(
             f"{windows.substream_sql(time, QUERY, width)} AS {SUBSTREAM}",
             f"{bin_sql(delay)} AS {DELAY_BIN}",
             f"greatest({delay}, 0D) AS delay",
-            f"if({taken_sql(reader)}, 1L, 0L) AS taken",
+            f"if({taken_sql(reader, keys)}, 1L, 0L) AS taken",
+            (f"if({_listed_sql(keys)} > 0, {group_sql(keys)}, 0L)" if keys else "0L")
+            + f" AS {GROUP}",
         )
         counted = one if counted is None else counted.union(one)
     assert counted is not None
     grouped = (
         counted.where(f"{slice_column} IS NOT NULL")
-        .groupBy(QUERY, slice_column, SUBSTREAM, DELAY_BIN)
+        .groupBy(QUERY, slice_column, SUBSTREAM, DELAY_BIN, GROUP)
         .agg(
             F.count(F.lit(1)).alias(ARRIVED),
             F.sum("taken").alias(TAKEN),
