@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from slackwater.errors import DescriptionError, SourceError, UnavailableError
 from slackwater.progress.times import END_OF_TIME_MS
+from slackwater.spark.kafka import fetching
 from slackwater.spark.latebound import fixed_specification
 from slackwater.spark.sources.base import ARRIVAL, MALFORMED, OFFSET, PARTITION, QUERY, Range
 from slackwater.spark.sources.kafka import Kafka, kafka
@@ -405,6 +406,33 @@ def test_broker_that_is_away_is_waited_for(
 
 
 @pytest.mark.spark
+def test_what_is_far_behind_is_left_to_executors_until_it_is_near(
+    topic: Topic, opened: Callable[..., KafkaReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "TAILS_BYTES", 50_000)
+    monkeypatch.setattr(fetching, "_LEAST_BYTES", 50_000)
+    topic.send(*[line(v) for v in range(1_000)])
+    reader = opened(topic.describe())
+    settled(reader, 1_000)
+    until(lambda: reader.most_records() is None, "what is far behind is still carried")
+    (piece,) = reader.plan({}, NOW_MS, 900)
+    assert (piece.first, piece.until) == (0, 900)
+    until(lambda: bool(reader.plan({0: 960}, NOW_MS, 1)) and reader.most_records() is not None)
+    until(lambda: reader._hub.held((topic.name, 0), 960, 1_000), "what is near is not held")
+
+
+def test_steps_are_as_large_as_what_they_carry(
+    topic: Topic, opened: Callable[..., KafkaReader]
+) -> None:
+    topic.send(*[line(v) for v in range(100)])
+    size = len(line(10))
+    reader = opened(topic.describe(inline_bytes=2_000_000))
+    settled(reader, 100)
+    assert 2_000_000 / (size + 2) <= (reader.most_records() or 0) <= 2_000_000 / (size - 2)
+    # Where nothing is to be carried, or little, there is nothing to gain from small steps.
+    assert opened(topic.describe(inline_bytes=0)).most_records() is None
+
+
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "scan"])
 def test_rows_of_all_formats(
     spark: SparkSession,

@@ -15,7 +15,7 @@ from slackwater.spark.sources.base import (
 from slackwater.spark.sources.inline import JsonRecords
 from slackwater.spark.sources.kafka_offsets import PlannedOffsets
 from slackwater.spark.sources.kafka_places import KafkaPlaces, Unread
-from slackwater.spark.sources.kafka_rows import GUESSED_BYTES, KafkaRows
+from slackwater.spark.sources.kafka_rows import FETCHED_BYTES, GUESSED_BYTES, KafkaRows
 
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka
@@ -156,11 +156,11 @@ class KafkaReader(KafkaRows):
 
     def most_records(self) -> int | None:
         """Return how many records fit a specification, while all that is unread will be held."""
-        places = self._places.known.values()
-        if not all(map(self._hub.keeps_up, places)):
+        places, room = self._places.known.values(), self._description.inline_bytes
+        if room < FETCHED_BYTES or not all(map(self._hub.keeps_up, places)):
             return None
         largest = max(map(self._hub.mean_bytes, places), default=0.0) or GUESSED_BYTES
-        return max(1, int(self._description.inline_bytes / largest))
+        return max(1, int(room / largest))
 
     def close(self) -> None:
         """Let go of the cluster."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GUESSED_BYTES: Final = 300.0
 _MOST_LINES: Final = 500  # of a run: a malformed one makes all of them be read one by one
-_FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
+FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
 
 
 class KafkaRows(LateBoundReader, ScanReader):
@@ -89,7 +89,7 @@ class KafkaRows(LateBoundReader, ScanReader):
             place = _place(piece)
             total += piece.events * (self._hub.mean_bytes(place) or GUESSED_BYTES)
             if not self._hub.held(place, _read_from(piece), piece.until):
-                limit = min(limit, _FETCHED_BYTES)
+                limit = min(limit, FETCHED_BYTES)
         return total <= limit
 
     def entry(self, query: int, piece: Range) -> dict[str, Any]:
