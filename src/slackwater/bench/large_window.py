@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import slackwater as sw
@@ -29,18 +32,27 @@ WINDOW_S = 100
 _MB = 1024 * 1024
 
 
-class Peak:
-    """Note how much window state was in memory at most, and how many panes came."""
+class Progress:
+    """Note how much window state was in memory at most, how many panes came, and what took long."""
 
     def __init__(self, runtime: sw.Runtime) -> None:
         """Begin."""
         self._runtime = runtime
-        self.state_bytes = self.late_panes = 0
+        self.state_bytes = self.steps = self.late_panes = 0
+        self.spent_s: Counter[str] = Counter()
 
     def step_committed(self, report: StepReport) -> None:
         """Look at the state after each step."""
+        self.steps += 1
         self.state_bytes = max(self.state_bytes, self._runtime.state_bytes)
         self.late_panes += sum(pane.timing != "on_time" for pane in report.panes)
+        times = {name: took_ms / 1_000 for name, took_ms in asdict(report.times).items()}
+        self.spent_s.update(times)
+
+    def __str__(self) -> str:
+        """Say where time went, what took longest first."""
+        parts = (f"{name} {took_s:,.1f} s" for name, took_s in self.spent_s.most_common(5))
+        return f"{self.steps} steps: {', '.join(parts)}"
 
 
 def source(rows: int, keys: int, seed: int) -> Generator:
@@ -70,8 +82,8 @@ def run(rows: int, keys: int, memory: str, directory: Path) -> None:
     with sw.Runtime(spark, journal=directory / "state", memory=memory) as runtime:
         for seed, app in enumerate((counts, whole)):
             runtime.deploy(app, app.name, events=source(rows, keys, seed))
-        peak, started = Peak(runtime), time.time()
-        runtime.observe(peak)
+        progress, started = Progress(runtime), time.time()
+        runtime.observe(progress)
         with TreeMeter(psutil.Process().pid) as meter:
             runtime.run()
         took_s = time.time() - started
@@ -79,17 +91,31 @@ def run(rows: int, keys: int, memory: str, directory: Path) -> None:
             assert query.quarantined is None, query.quarantined
         used = meter.usage(Span(started * 1_000, time.time() * 1_000))
     for app in (counts, whole):
-        panes = spark.read.parquet(str(directory / app.name))
-        last = panes.groupBy("window_start").agg(F.max("pane").alias("pane"))
-        held = panes.join(last, ["window_start", "pane"]).agg(F.sum("n")).first()
+        held = _last_panes(spark, directory / app.name).agg(F.sum("n")).first()
         assert held is not None
         assert held[0] == rows, f"{app.name}: {held[0]:,} of {rows:,} events are in the last panes"
     print(
-        f"{rows:,} rows of {keys:,} keys, twice, in {took_s:,.0f} s; {peak.late_panes} late panes; "
-        f"state in memory at most {peak.state_bytes / _MB:,.0f} MB of {memory}; process tree "
+        f"{rows:,} rows of {keys:,} keys, twice, in {took_s:,.0f} s; {progress.late_panes} late "
+        f"panes; {_late_keys(spark, directory / 'counts'):,} keys with late events; state in "
+        f"memory at most {progress.state_bytes / _MB:,.0f} MB of {memory}; process tree "
         f"{used['memory_peak_mb']:,.0f} MB at most"
     )
+    print(progress)
     spark.stop()
+
+
+def _last_panes(spark: SparkSession, path: Path) -> DataFrame:
+    """Read the last pane of each window."""
+    panes = spark.read.parquet(str(path))
+    last = panes.groupBy("window_start").agg(F.max("pane").alias("pane"))
+    return panes.join(last, ["window_start", "pane"])
+
+
+def _late_keys(spark: SparkSession, path: Path) -> int:
+    """Count the keys of which the last pane has more events than the first one had."""
+    first = spark.read.parquet(str(path)).where("pane = 0").selectExpr("key", "n AS before")
+    both = _last_panes(spark, path).join(first, "key", "left")
+    return both.where("n > coalesce(before, 0)").count()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from slackwater.progress.tables import array_sql
 LEAST_BYTES: Final = 1_536
 MOST_BYTES: Final = 3_520
 _PIECE: Final = 16  # bytes of a hash in hexadecimal digits
+_DIGEST: Final = 128
 _SYLLABLES: Final = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "ti")
 
 
@@ -17,6 +18,12 @@ def payload_sql(h: str = "h") -> str:
     least, most = LEAST_BYTES // _PIECE, MOST_BYTES // _PIECE
     times = f"cast({least} + pmod(xxhash64({h}), {most - least + 1}) AS int)"
     return f"repeat(lpad(hex({h}), {_PIECE}, '0'), {times})"
+
+
+def digest_sql(size: int, h: str = "h") -> str:
+    """Write about `size` bytes of digests: quick to make, and half as large once compressed."""
+    digests = max(1, round(size / _DIGEST))
+    return f"array_join(transform(sequence(1, {digests}), i -> sha2(hex({h} + i), 512)), '')"
 
 
 def vocabulary() -> list[str]:
