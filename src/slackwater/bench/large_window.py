@@ -1,14 +1,16 @@
-"""A window far larger than its budget: ten million rows, a million distinct late keys.
+"""A window far larger than its budget: ten million rows, more than a million distinct late keys.
 
     python -m slackwater.bench.large_window --rows 10000000 --memory "512 MB"
 
-One query counts by key, another passes all rows of the window to a function. Event time ends when
-all is read; then the last panes must hold every event.
+One query counts by key, another passes all rows of the window to a function. Half of the events
+come after the window has closed. Event time ends when all is read; then the last pane must hold
+every event.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections import Counter
@@ -26,9 +28,14 @@ from slackwater.bench.due import Span
 from slackwater.bench.meter import TreeMeter
 from slackwater.progress.distributions import UniformDelay
 from slackwater.runtime.reports import StepReport
+from slackwater.spark.latebound import fixed_specification
+from slackwater.spark.sources.base import Range
 from slackwater.spark.sources.generator import Generator
 
 WINDOW_S = 100
+MOST_DELAY_S = 66
+START_MS = 1_700_000_000_000  # where a window begins
+SEED = 1
 _MB = 1024 * 1024
 
 
@@ -56,16 +63,37 @@ class Progress:
 
 
 def source(rows: int, keys: int, seed: int) -> Generator:
-    """Describe one window's events, delayed by up to a third of it; nothing waits for them."""
+    """Describe events around one window, delayed by up to two thirds of it.
+
+    They come from two thirds of the window on, for as long as a window takes. No watermark waits
+    for them: about a third belongs to the window and is on time, a third belongs to it and is late,
+    and a third belongs to the next one.
+    """
     return sw.generator(
-        rate=rows / WINDOW_S,
-        delay=UniformDelay(0.0, WINDOW_S * 1_000 / 3),
+        rate=1.5 * rows / WINDOW_S,
+        delay=UniformDelay(0.0, MOST_DELAY_S * 1_000.0),
         keys=keys,
         watermark_lag="0 s",
-        limit=rows,
-        start_ms=1_700_000_000_000 // (WINDOW_S * 1_000) * WINDOW_S * 1_000,
+        limit=round(1.5 * rows),
+        start_ms=START_MS + MOST_DELAY_S * 1_000,
         seed=seed,
     )
+
+
+def in_window(df: DataFrame) -> DataFrame:
+    """Leave out the events of the next window."""
+    return df.where(f"unix_millis(event_time) < {START_MS + WINDOW_S * 1_000}L")
+
+
+def expected(spark: SparkSession, events: Generator) -> int:
+    """Count the window's events in one batch."""
+    assert events.limit is not None
+    reader = events.open(spark)
+    entry = reader.entry(0, Range(0, 0, events.limit, events.limit))
+    entries = fixed_specification(spark, [[json.dumps([entry])]]).selectExpr(
+        f"explode(from_json(s0, 'array<{reader.entry_type}>')) AS r"
+    )
+    return in_window(reader.expand(entries)).count()
 
 
 def run(rows: int, keys: int, memory: str, directory: Path) -> None:
@@ -73,15 +101,16 @@ def run(rows: int, keys: int, memory: str, directory: Path) -> None:
     spark = sw.session("local[2]", spark_driver_memory="2g")
     counts, whole = sw.App("counts"), sw.App("whole")
     wish: dict[str, Any] = {"lateness": f"{WINDOW_S} seconds", "staleness": 0.3}
-    by_key = counts.source("events").window(sw.tumbling(f"{WINDOW_S} seconds"), by="key")
+    windows = sw.tumbling(f"{WINDOW_S} seconds")
+    by_key = counts.source("events").transform(in_window).window(windows, by="key")
     by_key.aggregate(n=sw.count()).to(sw.parquet(directory / "counts"), **wish)
-    in_all = whole.source("events").window(sw.tumbling(f"{WINDOW_S} seconds"))
+    in_all = whole.source("events").transform(in_window).window(windows)
     in_all.apply(
         lambda df: df.agg(F.count("*").alias("n"), F.countDistinct("key").alias("keys"))
     ).to(sw.parquet(directory / "whole"), **wish)
     with sw.Runtime(spark, journal=directory / "state", memory=memory) as runtime:
-        for seed, app in enumerate((counts, whole)):
-            runtime.deploy(app, app.name, events=source(rows, keys, seed))
+        for app in (counts, whole):
+            runtime.deploy(app, app.name, events=source(rows, keys, SEED))
         progress, started = Progress(runtime), time.time()
         runtime.observe(progress)
         with TreeMeter(psutil.Process().pid) as meter:
@@ -90,12 +119,17 @@ def run(rows: int, keys: int, memory: str, directory: Path) -> None:
         for query in runtime.queries():
             assert query.quarantined is None, query.quarantined
         used = meter.usage(Span(started * 1_000, time.time() * 1_000))
+    there = expected(spark, source(rows, keys, SEED))
     for app in (counts, whole):
-        held = _last_panes(spark, directory / app.name).agg(F.sum("n")).first()
-        assert held is not None
-        assert held[0] == rows, f"{app.name}: {held[0]:,} of {rows:,} events are in the last panes"
+        held = _last_panes(spark, directory / app.name).groupBy("window_start").agg(F.sum("n"))
+        found = [tuple(row) for row in held.selectExpr("unix_millis(window_start)", "*").collect()]
+        assert [(first, n) for first, _, n in found] == [(START_MS, there)], (
+            app.name,
+            there,
+            found,
+        )
     print(
-        f"{rows:,} rows of {keys:,} keys, twice, in {took_s:,.0f} s; {progress.late_panes} late "
+        f"{there:,} rows of {keys:,} keys, twice, in {took_s:,.0f} s; {progress.late_panes} late "
         f"panes; {_late_keys(spark, directory / 'counts'):,} keys with late events; state in "
         f"memory at most {progress.state_bytes / _MB:,.0f} MB of {memory}; process tree "
         f"{used['memory_peak_mb']:,.0f} MB at most"

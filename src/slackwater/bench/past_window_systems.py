@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -27,6 +28,7 @@ from slackwater.spark.sources.generator import Generator
 
 SYSTEMS = ("tiered", "memory", "stock")
 WINDOW_S = 20
+WARM_WINDOWS = 5
 START_MS = 1_700_000_000_000  # where a window begins
 _MB = 1024 * 1024
 
@@ -40,7 +42,7 @@ class Load:
     payload: int = 2_048
     budget: str = "64 MB"  # of window state, for `tiered`
     heap: str = "512 MB"  # of the JVM
-    limit: str = "1536 MB"  # of all processes together, as a container's
+    limit: str = "2560 MB"  # of all processes together, as a container's
     seed: int = 7
 
     @property
@@ -64,7 +66,8 @@ class Point:
     """Say what was held once so many windows had passed."""
 
     past_windows: int
-    held_mb: float  # by Python's processes, and in the JVM's heap after a collection
+    python_mb: float  # by Python's processes
+    heap_mb: float  # by the JVM, in its heap after a collection
     resident_mb: float  # by all processes, as the operating system counts
     state_mb: float | None  # window state in the driver, as the runtime counts
     events: int
@@ -99,14 +102,15 @@ class Teller:
         pa.default_memory_pool().release_unused()
         self._jvm.java.lang.System.gc()
         heap = self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
-        held = int(heap.getHeapMemoryUsage().getUsed())
-        resident = 0
+        heap_bytes = int(heap.getHeapMemoryUsage().getUsed())
+        resident = python = 0
         for process in (me := psutil.Process(), *me.children(recursive=True)):
-            resident += process.memory_info().rss
-            if process.name() != "java":
-                held += process.memory_full_info().pss  # forked workers share much
-        passed = looked - self._started
-        point = Point(past, held / _MB, resident / _MB, state_mb, events, passed)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                resident += process.memory_info().rss
+                if process.name() != "java":
+                    python += process.memory_full_info().pss  # forked workers share much
+        sizes = (python / _MB, heap_bytes / _MB, resident / _MB, state_mb)
+        point = Point(past, *sizes, events, looked - self._started)
         print(json.dumps(asdict(point)), flush=True)
         self._started += time.perf_counter() - looked
 
@@ -133,7 +137,9 @@ def average(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg({"value": "avg", "payload": "max"})
 
 
-def run_ours(spark: SparkSession, load: Load, state: Any, directory: Path) -> None:
+def run_ours(
+    spark: SparkSession, load: Load, state: Any, directory: Path, *, tells: bool = True
+) -> None:
     """Run Slackwater with one of its two places for state."""
     app = sw.App("average")
     app.source("events").window(sw.tumbling(f"{WINDOW_S} seconds")).apply(average).to(
@@ -145,10 +151,12 @@ def run_ours(spark: SparkSession, load: Load, state: Any, directory: Path) -> No
         memory=load.budget,
         state=state,
         policy=WindowSteps(load.rows),
+        slots=1,  # so that nothing runs, and holds rows, while what is held is counted
     ) as runtime:
         runtime.deploy(app, "average", events=load.source())
         runtime.warm()
-        runtime.observe(WindowWatcher(runtime, Teller(spark)))
+        if tells:
+            runtime.observe(WindowWatcher(runtime, Teller(spark)))
         runtime.run(until=lambda: _over(runtime, load))
         if (problem := runtime.queries()[0].quarantined) is not None:
             raise SystemExit(f"quarantined: {problem}")
@@ -182,7 +190,7 @@ def run_stock(spark: SparkSession, load: Load, directory: Path) -> None:
         .applyInPandasWithState(
             _keep,
             "window long, mean double",
-            "payloads array<string>, total long",
+            "payloads string, rows long, total long",
             "update",
             "EventTimeTimeout",
         )
@@ -201,18 +209,20 @@ def run_stock(spark: SparkSession, load: Load, directory: Path) -> None:
             told = last["batchId"] + 1
             teller.tell(told, told * load.rows)
     if (problem := query.exception()) is not None:
-        raise SystemExit(str(problem)[:300])
+        raise SystemExit(str(problem))
     query.stop()
 
 
 def _keep(key: Any, parts: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Add a batch's rows to those kept, and compute over all."""
-    payloads, total = (list(state.get[0]), state.get[1]) if state.exists else ([], 0)
+    kept, rows, total = state.get if state.exists else ("", 0, 0)
+    payloads = [kept] if rows else []
     for part in parts:
         payloads += part["payload"].tolist()
+        rows += len(part)
         total += int(part["value"].sum())
-    state.update((payloads, total))
-    yield pd.DataFrame({"window": [key[0]], "mean": [total / max(len(payloads), 1)]})
+    state.update(("\n".join(payloads), rows, total))
+    yield pd.DataFrame({"window": [key[0]], "mean": [total / max(rows, 1)]})
 
 
 def _window_rows(spark: SparkSession, load: Load, number: int) -> DataFrame:
@@ -239,6 +249,9 @@ def run_system(system: str, load: Load, directory: Path) -> None:
     if system == "stock":
         run_stock(spark, load, directory)
     else:
+        # What a process holds in its first moments is not what it holds for one window.
+        warming = replace(load, windows=WARM_WINDOWS)
+        run_ours(spark, warming, system, directory / "warming", tells=False)
         run_ours(spark, load, system, directory)
     print("finished", flush=True)
     os._exit(0)  # what is left in temporary directories is the parent's to remove
