@@ -206,7 +206,10 @@ def test_lines_are_sampled_like_any_other_source(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("inline_bytes", [10_000_000, 0], ids=["inline", "scan"])
+@pytest.mark.parametrize(
+    "inline_bytes",
+    [pytest.param(10_000_000, id="inline"), pytest.param(0, id="scan", marks=pytest.mark.slow)],
+)
 def test_topics_are_sampled_like_any_other_source(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, inline_bytes: int
 ) -> None:

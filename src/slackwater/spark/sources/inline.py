@@ -82,7 +82,7 @@ def whole_text(lines: Sequence[str]) -> str | None:
     break, which no string in JSON may contain, keeps an open string from running into the next.
 
     >>> whole_text(['{"a": 1}', '{"a": 2}'])
-    '{"rows":[{"a": 1},\\n{"a": 2}]}'
+    '{"rows":[{"a": 1},\n{"a": 2}]}'
     >>> whole_text(['{"a": {}}']), whole_text(['{} {}']), whole_text(['1'])
     (None, None, None)
     """
