@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +23,6 @@ class BlockFiles(Protocol):
 
     def write(self, path: str, content: pa.Buffer) -> None:
         """Write a file, durably, under a name that no other content ever has."""
-        ...
-
-    def adopt(self, paths: Iterable[str]) -> None:
-        """Make files durable that Spark's executors have written."""
         ...
 
     def read(self, path: str) -> pa.Buffer:
@@ -64,16 +59,6 @@ class LocalBlockFiles:
             make_directory(place.parent)
             replace_file(place, [content])
         sync_directory(place.parent)
-
-    def adopt(self, paths: Iterable[str]) -> None:
-        """Flush files, and the directories that they were made in."""
-        directories = set()
-        for path in paths:
-            place = self._directory / path
-            _flush(place)
-            directories.update(self._above(place))
-        for directory in sorted(directories):
-            sync_directory(directory)
 
     def read(self, path: str) -> pa.Buffer:
         """Read a whole file."""
@@ -124,9 +109,6 @@ class RemoteBlockFiles:
             self._files.create_dir(path.rpartition("/")[0], recursive=True)
         with self._files.open_output_stream(path) as stream:
             stream.write(content)
-
-    def adopt(self, paths: Iterable[str]) -> None:
-        """Do nothing: what Spark has committed there is durable."""
 
     def read(self, path: str) -> pa.Buffer:
         """Read a whole file."""
@@ -187,11 +169,3 @@ def block_files(place: str | os.PathLike[str], field: str) -> BlockFiles:
             "knows, such as s3://bucket/path, gs://bucket/path or hdfs://host:port/path"
         ) from error
     return RemoteBlockFiles(files, root, text)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
