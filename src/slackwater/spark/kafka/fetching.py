@@ -18,7 +18,6 @@ _LEAST_BYTES: Final = 1_048_576  # for each partition, however many there are
 _BATCH: Final = 10_000
 _PREFETCH_KB: Final = 16_384
 _FETCH_BYTES: Final = 262_144  # or 20 ms: an answer for every few records would cost the broker
-_GUESSED_BYTES: Final = 300.0
 
 
 @dataclass
@@ -107,7 +106,7 @@ class TailFetcher:
             return
         watched.identity = facts.identity
         behind = self._survey.ends.get(place, 0) - max(needed, tail.until)
-        size = behind * tail.stored_bytes(_GUESSED_BYTES) + tail.held_bytes
+        size = behind * tail.stored_bytes + tail.held_bytes
         watched.far = size > (room // 2 if watched.far else room)
         if watched.far:
             self._unassign(place, watched)

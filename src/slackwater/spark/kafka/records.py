@@ -17,6 +17,7 @@ READ_COMMITTED: Final = "read_committed"
 BATCH: Final = 5_000
 _WAIT_S: Final = 0.02
 NO_STAMP_MS: Final = -1
+GUESSED_BYTES: Final = 300.0  # of a record, before the first was seen
 
 Partition = tuple[str, int]  # (topic, partition)
 Span = tuple[int, int]  # first offset, and the one after the last

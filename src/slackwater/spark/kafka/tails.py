@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from slackwater.spark.kafka.records import Records
+from slackwater.spark.kafka.records import GUESSED_BYTES, Records
 
 _OVERHEAD_BYTES = 150  # of a record's Python objects
 _MEMORY = 0.05  # how much the newest batch counts in the mean size of records
@@ -47,9 +47,10 @@ class Tail:
         mean = size / len(records)
         self.mean_bytes += (mean - self.mean_bytes) * (_MEMORY if self.mean_bytes else 1.0)
 
-    def stored_bytes(self, guess: float) -> float:
-        """Return about what holding a record takes; before the first was seen, `guess` counts."""
-        return (self.mean_bytes or guess) + _OVERHEAD_BYTES
+    @property
+    def stored_bytes(self) -> float:
+        """Return about what holding a record takes."""
+        return (self.mean_bytes or GUESSED_BYTES) + _OVERHEAD_BYTES
 
     def reached(self, offset: int) -> None:
         """Note that there is no further record before an offset."""

@@ -131,9 +131,9 @@ class JsonRecords:
 
         The result is that of `parse`; `carried` columns are arrays like `lines`, of an element
         each. No line may be blank. `whole`, where it is not null, stands for `lines` and says the
-        same as one JSON text (`whole_text`), which is read in a quarter of the time: a parser is
-        made once, not for every line. If any of its lines turns out to be malformed, they are read
-        one by one. Where only a timestamp is malformed its line is not told but left empty.
+        same as one JSON text (`whole_text`), which is read sooner: a parser, with its buffers, is
+        made once and not for every line. If any of its lines is malformed, they are read one by
+        one. Where only a timestamp is malformed, its line is not told but left empty.
         """
         kept = (QUERY, PARTITION, *further, "first", "arrivals", *carried)
         row = _ddl(StructType(self._raw_fields()))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.spark.kafka.groups import GroupOffsets
+from slackwater.spark.kafka.records import GUESSED_BYTES
 from slackwater.spark.sources.base import (
     Range,
 )
 from slackwater.spark.sources.inline import JsonRecords
 from slackwater.spark.sources.kafka_offsets import PlannedOffsets
 from slackwater.spark.sources.kafka_places import KafkaPlaces, Unread
-from slackwater.spark.sources.kafka_rows import FETCHED_BYTES, GUESSED_BYTES, KafkaRows
+from slackwater.spark.sources.kafka_rows import FETCHED_BYTES, KafkaRows
 
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka

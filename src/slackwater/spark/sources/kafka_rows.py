@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from slackwater.errors import UnavailableError
 from slackwater.spark.kafka.hub import KafkaHub
 from slackwater.spark.kafka.lines import NOTE_STRUCT, RecordLines
-from slackwater.spark.kafka.records import Partition
+from slackwater.spark.kafka.records import GUESSED_BYTES, Partition
 from slackwater.spark.latebound import parallelism
 from slackwater.spark.sources.base import (
     ARRIVAL,
@@ -29,7 +29,6 @@ from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arri
 if TYPE_CHECKING:
     from slackwater.spark.sources.kafka import Kafka
 
-GUESSED_BYTES: Final = 300.0
 _MOST_LINES: Final = 500  # of a run: a malformed one makes all of them be read one by one
 FETCHED_BYTES: Final = 1_048_576  # more than that executors fetch sooner than the driver
 
