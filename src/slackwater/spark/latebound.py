@@ -8,7 +8,7 @@ input, which saves building, analysing and planning it: most of what a small job
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,17 +38,19 @@ class SpecificationCells:
         """Make a frame with columns s0, s1, ... in one partition."""
         context = spark.sparkContext
         jvm: Any = context._jvm
-        self._files = jvm.java.nio.file.Files
-        self._path = jvm.java.io.File
+        self._texts = _Texts(spark)
         self._width = width
         self._cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
         self.clear()
         rows = jvm.java.util.ArrayList()
-        rows.add(jvm.org.apache.spark.sql.RowFactory.create(self._cells))
+        # A row as Spark has it inside: one of its API would be converted anew in each task.
+        rows.add(jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self._cells))
         rdd = context._jsc.parallelize(rows, 1)
         self.rdd_id = int(rdd.id())
-        schema = _string_schema(spark, width)
-        self.frame = DataFrame(spark._jsparkSession.createDataFrame(rdd, schema), spark).coalesce(1)
+        frame = spark._jsparkSession.internalCreateDataFrame(
+            rdd.rdd(), _string_schema(spark, width), False
+        )
+        self.frame = DataFrame(frame, spark).coalesce(1)
 
     def clear(self) -> None:
         """Let the next run read nothing."""
@@ -56,18 +58,43 @@ class SpecificationCells:
 
     def bind(self, specifications: Sequence[str]) -> None:
         """Change what the next run reads, JSON in one line each. Never while a run is going on."""
-        if sum(map(len, specifications)) > _LARGE:
-            self._bind_large(specifications)
-            return
-        for index, text in enumerate(specifications):
+        large = sum(map(len, specifications)) > _LARGE
+        texts = (
+            self._texts.by_file(specifications) if large else self._texts.by_call(specifications)
+        )
+        for index, text in enumerate(texts):
             self._cells[index] = text
 
-    def _bind_large(self, specifications: Sequence[str]) -> None:
+
+class _Texts:
+    """Make texts as Spark has them inside."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        jvm: Any = context._jvm
+        self._files = jvm.java.nio.file.Files
+        self._path = jvm.java.io.File
+        text_class = jvm.org.apache.spark.unsafe.types.UTF8String
+        self._made_from = text_class.fromString
+        parameters = context._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+        parameters[0] = jvm.java.lang.Class.forName("java.lang.String")
+        self._method = text_class._java_lang_class.getMethod("fromString", parameters)
+        self._argument = context._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
+
+    def by_call(self, texts: Sequence[str]) -> Iterator[Any]:
+        """Hand each text over in a call."""
+        return map(self._made_from, texts)
+
+    def by_file(self, texts: Sequence[str]) -> Iterator[Any]:
         """Let the JVM read the texts, a line each, out of a file that is gone afterwards."""
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:
-            file.write("\n".join(specifications))
+            file.write("\n".join(texts))
             file.flush()
-            self._files.readAllLines(self._path(file.name).toPath()).toArray(self._cells)
+            lines = self._files.readAllLines(self._path(file.name).toPath())
+        for index in range(len(texts)):
+            # Py4J returns a Java string by value: it must go from hand to hand inside the JVM.
+            lines.subList(index, index + 1).toArray(self._argument)
+            yield self._method.invoke(None, self._argument)
 
 
 def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> DataFrame:

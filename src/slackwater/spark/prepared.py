@@ -8,9 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.spark.batches import PlannedBatches
 from slackwater.spark.frames import Template
 from slackwater.spark.latebound import SpecificationCells, classic_jvm
 from slackwater.spark.safety import unsafe_reasons
@@ -25,6 +28,14 @@ class PreparedPlan:
 
     cells: SpecificationCells
     frame: DataFrame
+
+    @cached_property
+    def _batches(self) -> PlannedBatches:
+        return PlannedBatches(self.frame)  # executes what is static in it: after it was judged
+
+    def fetch(self) -> pa.Table:
+        """Read what the cells are bound to, in one job."""
+        return self._batches.fetch()
 
 
 class PreparedPlans:
@@ -59,7 +70,7 @@ class PreparedPlans:
         with self.lent(template) as plan:
             if plan is not None:
                 plan.cells.clear()
-                plan.frame.toArrow()
+                plan.fetch()
 
     @contextmanager
     def lent(self, template: Template) -> Iterator[PreparedPlan | None]:

@@ -67,7 +67,7 @@ class StepRunner:
                 if plan is not None:
                     plan.cells.bind(_specification(template, pieces))
                     watch.specified()
-                    table = plan.frame.toArrow()
+                    table = plan.fetch()
                     return read_outcome(table, watch.times(), prepared=True)
         frame = self._rebuilt(template, pieces, parallelism)
         watch.specified()
