@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from slackwater.bench.sampled import SampledRun, _errors
+from slackwater.bench.sampled import PlanningWatch, SampledRun, _errors
 from slackwater.bench.sampling_tables import Kept
 from slackwater.errors import DescriptionError
+from slackwater.runtime.sampler import QuerySampler
 from slackwater.simulate.sampled_workloads import SAMPLED_WORKLOADS
 
 END = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=3)
@@ -43,6 +44,18 @@ def test_a_window_without_result_is_an_error_of_all() -> None:
     truth = {("q", 3_000, 1): 100.0, ("q", 6_000, 1): 100.0}
     found = _errors(SampledRun(), "views", [pane(1, 100.0, 90.0, 110.0)], truth)
     assert (found["results"], found["within"], found["error_max"]) == (2, 0.5, 1.0)
+
+
+def test_planning_is_watched_only_for_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(sampler: object, rounds: int) -> int:
+        return sum(range(rounds))
+
+    monkeypatch.setattr(QuerySampler, "planned", planned)
+    with PlanningWatch() as watch:
+        found: Any = QuerySampler.planned
+        assert found(None, 100_000) == 4_999_950_000
+    assert watch.spent_ms > 0.0
+    assert QuerySampler.planned is planned
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def estimated(
         Target(0.05, 0.95, group_share),
         1.0,
         0.0,
-        DelayCounts((64,), (1e6,), (2_550.0,)),
+        DelayCounts.of({64: (1e6, 2_550.0e6)}),
         as_of_ms,
         600,
         extrapolates,

@@ -264,6 +264,31 @@ def test_broken_promises_make_the_planner_sample_more() -> None:
     assert sum(careful.rates) > 1.2 * sum(careless.rates)
 
 
+def enough(planner: Planner, monitor: Monitor, now_ms: float) -> bool:
+    """Work out from the sub-streams, one by one, whether a window of 3 s may close at a moment."""
+    parts = planner.stretches(monitor, 0, 3_000, now_ms)
+    if min(part.share for part in parts) < 0.25:
+        return False
+    allowed = (0.9 * planner.target.relative / planner.target.deviations) ** 2
+    return arrival_variance(parts, monitor.spread) < allowed
+
+
+@given(st.floats(1, 2_000), st.floats(0.1, 20), st.floats(0.01, 200))
+def test_window_closes_at_the_first_moment_that_is_enough(
+    delay_ms: float, per_ms: float, arrival: float
+) -> None:
+    monitor = monitor_of(delay_ms=delay_ms, per_ms=per_ms, spread=Spread(2.0, arrival))
+    assume(monitor.delays.quantile_ms(0.5) <= 3_000)
+    planner = Planner(TARGET, 600, seed=1)
+    closes_ms = planner.closes_at_ms(monitor, 0, 3_000)
+    if closes_ms is None:
+        assert not enough(planner, monitor, 3_000 + monitor.delays.longest_ms)
+        return
+    assert enough(planner, monitor, closes_ms)
+    if closes_ms > 3_000:
+        assert not enough(planner, monitor, closes_ms - 4.0)
+
+
 def test_audit_compares_what_was_promised_with_the_truth() -> None:
     early = {"n": (100.0, 95.0, 105.0), "m": (10.0, 9.0, 11.0), "x": (1.0, 1.0, math.nan)}
     found = audited(

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -27,6 +29,7 @@ from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import stream_salt
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.reports import PaneReport, StepReport
+from slackwater.runtime.sampler import QuerySampler
 from slackwater.sampling.audits import binomial_tail
 from slackwater.simulate.sampled import STREAMS
 from slackwater.spark.latebound import fixed_specification
@@ -100,6 +103,38 @@ class _Panes:
             self.first.setdefault((pane.query, pane.window_end_ms), pane)
 
 
+class PlanningWatch:
+    """Sum the processor time that samplers take to plan, and to learn from what they see."""
+
+    _WATCHED: Final = ("closes_at_ms", "planned", "advance", "learned", "committed")
+
+    def __init__(self) -> None:
+        self.spent_ms = 0.0
+        self._unwatched: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        for name in self._WATCHED:
+            method = getattr(QuerySampler, name)
+            self._unwatched[name] = method
+            setattr(QuerySampler, name, self._watched(method))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, method in self._unwatched.items():
+            setattr(QuerySampler, name, method)
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            started = time.thread_time()
+            try:
+                return method(*arguments, **named)
+            finally:
+                self.spent_ms += (time.thread_time() - started) * 1_000
+
+        return watched
+
+
 def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) -> dict[str, Any]:
     """Measure one method; each has a runtime and a stream of its own, alike but for its start."""
     app_of = SAMPLED_APPS[run.workload]
@@ -119,7 +154,8 @@ def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) 
             runtime.deploy(app, name, events=source)
         runtime.warm()
         runtime.observe(panes)
-        runtime.run(seconds=(start_ms - clock.now_ms()) / 1_000 + run.warmup + run.seconds)
+        with PlanningWatch() as planning:
+            runtime.run(seconds=(start_ms - clock.now_ms()) / 1_000 + run.warmup + run.seconds)
         for report in runtime.queries():
             if report.quarantined is not None:
                 raise DescriptionError(f"{method} was stopped: {report.quarantined}")
@@ -133,16 +169,17 @@ def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) 
     truth: dict[tuple[Any, ...], float] = {}
     for name, source in sources.items():
         truth |= _truth(spark, run, output, app_of.aggregate, name, source, counted)
-    steps = [step for step in panes.steps if step.panes and step.committed_ms >= first_ms]
+    steps = [step for step in panes.steps if step.committed_ms >= first_ms]
+    closing = [step for step in steps if step.panes]
     return {
         **asdict(run),
         "methods": None,
         "method": method,
         **_latencies(list(counted.values())),
         **_errors(run, app_of.aggregate, rows, truth),
-        "work_ms": round(float(np.mean([step.times.run for step in steps])), 1),
-        "estimate_ms": round(float(np.mean([step.times.merge for step in steps])), 2),
-        "plan_ms": round(float(np.mean(runtime.decide_ms)), 3),
+        "work_ms": round(sum(step.times.run for step in steps) / len(counted), 1),
+        "estimate_ms": round(float(np.mean([step.times.merge for step in closing])), 2),
+        "plan_ms": round(planning.spent_ms / max(len(panes.first), 1), 3),
     }
 
 

@@ -22,6 +22,7 @@ from slackwater.spark.sources.generator import Generator
 
 WINDOW_MS = 3_000
 ROUNDS = 10  # of k-means
+HASHES = 40  # of each record, in a row
 CENTRES = ((0, 0), (6, 1), (2, 7), (-5, 4), (-3, -6), (8, -5), (-9, 0), (5, 12))
 
 
@@ -125,8 +126,22 @@ def clustering_error(window: SampledWindow) -> NumberBounds:
     return window.mean(np.min(away, axis=0)).scaled(of_all / flattered)
 
 
+def records(**settings: Any) -> Generator:
+    """Generate records that have nothing but a number of their own."""
+    return sw.generator(columns={"id": "h"}, **settings)
+
+
+def scores(spark: SparkSession, app: sw.App) -> Any:
+    """Take the mean of something that is costly to find out: each record is hashed many times."""
+    digest = f"aggregate(sequence(1, {HASHES}), string(id), (text, i) -> sha2(text, 256))"
+    score = f"conv(substr({digest}, 1, 8), 16, 10) / 4294967296D AS score"
+    scored = app.source("events").transform(lambda events: events.selectExpr("event_time", score))
+    return scored.window(sw.tumbling("3 s")).aggregate(score=sw.mean("score"))
+
+
 SAMPLED_APPS = {
     "ysb": SampledApp(sw.ysb, views, "views"),
     "nyt": SampledApp(sw.nyt, distances, "kilometres"),
+    "costly": SampledApp(records, scores, "score"),
     "kmeans": SampledApp(points, clustered, "cost", {"cost": clustering_error}),
 }

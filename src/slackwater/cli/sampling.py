@@ -86,7 +86,8 @@ def _table(results: list[dict[str, Any]]) -> Table:
         "worst",
         "bounds held",
         "sampled",
-        "run",
+        "work",
+        "planning",
     ):
         table.add_column(heading, justify="right")
     bases: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -107,5 +108,6 @@ def _table(results: list[dict[str, Any]]) -> Table:
             "-" if held is None else f"{held:.1%}",
             f"{it['sampled_share']:.1%}",
             show_latency(it["work_ms"]),
+            f"{it['plan_ms'] / it['mean_ms']:.2%}",
         )
     return table

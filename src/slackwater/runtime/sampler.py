@@ -20,7 +20,7 @@ from slackwater.runtime.sample_facts import SampleFacts, WindowLesson
 from slackwater.runtime.samples import STEP
 from slackwater.runtime.state import PlannedRange, QueryState, SliceState
 from slackwater.sampling.audits import audited
-from slackwater.sampling.delays import DelayCounts
+from slackwater.sampling.delays import DelayCounts, Floats
 from slackwater.sampling.monitor import Monitor
 from slackwater.sampling.planner import Planner, SamplePlan, substream_ms
 from slackwater.sampling.targets import Target
@@ -58,7 +58,6 @@ class QuerySampler:
             wish.method,
         )
         self._known: tuple[dict[str, Any] | None, Monitor] = (None, Monitor())
-        self._closing: tuple[Monitor, int, float | None] | None = None
         self._retry: tuple[int, float] = (0, 0.0)
         self._read: deque[tuple[float, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
         self._promises: dict[int, WindowLesson] = {}
@@ -73,12 +72,8 @@ class QuerySampler:
 
     def closes_at_ms(self, state: QueryState, deadline_ms: int) -> float | None:
         """Return the earliest moment to close a window; None: its source says when."""
-        monitor = self.monitor(state)
-        if self._closing is None or self._closing[:2] != (monitor, deadline_ms):
-            start_ms = deadline_ms - self._grid.size_ms
-            found = self._planner.closes_at_ms(monitor, start_ms, deadline_ms)
-            self._closing = (monitor, deadline_ms, found)
-        at_ms = self._closing[2]
+        start_ms = deadline_ms - self._grid.size_ms
+        at_ms = self._planner.closes_at_ms(self.monitor(state), start_ms, deadline_ms)
         if at_ms is not None and self._retry[0] == deadline_ms:
             at_ms = max(at_ms, self._retry[1])
         return at_ms
@@ -125,7 +120,7 @@ class QuerySampler:
             start: table.append_column(STEP, pa.array(np.full(table.num_rows, step, np.int64)))
             for start, table in arrived.items()
         }
-        monitor = self._audited(self.monitor(state)).delayed(_delays(arrived.values()))
+        monitor = self._audited(self.monitor(state)).delayed(_delays([*arrived.values()]))
         sample = SamplePlan.from_json(plan[0][1].sample)
         ends_ms = sample.closes_ms
         early = ends_ms is not None and not _passed(watermarks.current_ms, ends_ms)
@@ -227,17 +222,17 @@ class QuerySampler:
 
         None where part of them lies in files: the rates were those planned, so it will be enough.
         """
-        taken = [0.0] * len(sample.wanted)
+        taken = np.zeros(len(sample.wanted))
         for start in self._grid.slices_of(end_ms - self._grid.size_ms):
             held = state.slices.get(start, SliceState())
             if held.blocks:
                 return None
-            for table in [*held.chunks, *([arrived[start]] if start in arrived else [])]:
-                counted = table.filter(pc.is_valid(table[TAKEN]))
-                places = (counted[SUBSTREAM].to_numpy() - sample.origin_ms) // sample.width_ms
-                for place, count in zip(places.tolist(), counted[TAKEN].to_pylist(), strict=True):
-                    taken[place] += count
-        return taken
+            tables = [*held.chunks, *([arrived[start]] if start in arrived else [])]
+            starts, counts = _counted(tables, SUBSTREAM, TAKEN)
+            places = (starts.astype(np.int64) - sample.origin_ms) // sample.width_ms
+            np.add.at(taken, places, counts)
+        found: list[float] = taken.tolist()
+        return found
 
 
 def stragglers(table: pa.Table) -> int:
@@ -245,19 +240,18 @@ def stragglers(table: pa.Table) -> int:
     return int(pc.sum(table[ARRIVED]).as_py() or 0)
 
 
-def _delays(tables: Sequence[pa.Table] | Any) -> DelayCounts:
-    counted: dict[int, tuple[float, float]] = {}
-    for table in tables:
-        rows = table.filter(pc.is_valid(table[ARRIVED]))
-        for place, count, total in zip(
-            rows[DELAY_BIN].to_pylist(),
-            rows[ARRIVED].to_pylist(),
-            rows[DELAY_SUM].to_pylist(),
-            strict=True,
-        ):
-            before = counted.get(place, (0.0, 0.0))
-            counted[place] = (before[0] + count, before[1] + total)
-    return DelayCounts.of(counted)
+def _delays(tables: Sequence[pa.Table]) -> DelayCounts:
+    bins, arrived, sums_ms = _counted(tables, DELAY_BIN, ARRIVED, DELAY_SUM)
+    return DelayCounts.summed(bins.astype(np.int64), arrived, sums_ms)
+
+
+def _counted(tables: Sequence[pa.Table], *names: str) -> list[Floats]:
+    """Return columns of the rows that count records; the others are of the sample."""
+    if not tables:
+        return [np.zeros(0) for _ in names]
+    known = np.concatenate([table[ARRIVED].is_valid().to_numpy() for table in tables])
+    columns = (np.concatenate([table[name].to_numpy() for table in tables]) for name in names)
+    return [column[known] for column in columns]
 
 
 def _passed(watermark_ms: int | None, end_ms: int) -> bool:

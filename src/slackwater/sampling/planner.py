@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import gcd
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from slackwater.sampling.delays import Floats
 from slackwater.sampling.monitor import Monitor
 from slackwater.sampling.sizes import (
     Stretch,
-    arrival_variance,
     group_share,
     rates_for,
     sampled_share,
@@ -33,6 +36,7 @@ _MOST_SUBSTREAMS = 20
 _LEAST_SHARE = 0.25  # of a sub-stream that must be here, to speak for the rest of it
 _MARGIN = 0.9  # plan for a little less than the error allowed: spreads are not known exactly
 _PRECISION_MS = 4.0
+_PROBES = 16  # moments that are tried at once
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def substream_ms(*lengths_ms: int) -> int:
     return common
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Planner:
     """Decide for one query; `width_ms` is the length of its sub-streams."""
 
@@ -125,6 +129,10 @@ class Planner:
     width_ms: int
     seed: int
     method: Method = "early"
+    # The last answer of `closes_at_ms`: the runtime and `plan` ask for the same one.
+    _closing: tuple[Monitor, int, int, float | None] | None = field(
+        default=None, init=False, repr=False
+    )
 
     def stretches(
         self, monitor: Monitor, start_ms: int, end_ms: int, now_ms: float
@@ -137,22 +145,28 @@ class Planner:
 
     def closes_at_ms(self, monitor: Monitor, start_ms: int, end_ms: int) -> float | None:
         """Return the earliest moment at which a window may close; None: when its source says so."""
+        last = self._closing
+        if last is None or last[0] is not monitor or last[1:3] != (start_ms, end_ms):
+            last = (monitor, start_ms, end_ms, self._closing_moment(monitor, start_ms, end_ms))
+            self._closing = last
+        return last[3]
+
+    def _closing_moment(self, monitor: Monitor, start_ms: int, end_ms: int) -> float | None:
         if not monitor.learned or self.method == "patient":
             return None
         if monitor.delays.quantile_ms(0.5) > end_ms - start_ms:
             return None  # old data, read again: its delays tell nothing of what is still to come
-        first = float(end_ms)
-        if self._feasible(monitor, start_ms, end_ms, first):
+        first, last = float(end_ms), end_ms + monitor.delays.longest_ms + 2.0
+        if self._feasible(monitor, start_ms, end_ms, np.array([first]))[0]:
             return first
-        last = end_ms + monitor.delays.longest_ms + 2.0
-        if not self._feasible(monitor, start_ms, end_ms, last):
-            return None
-        while last - first > _PRECISION_MS:
-            middle = (first + last) / 2
-            if self._feasible(monitor, start_ms, end_ms, middle):
-                last = middle
-            else:
-                first = middle
+        apart_ms = math.inf
+        while apart_ms > _PRECISION_MS:  # not feasible at `first`; feasible at `last`, if ever
+            moments, apart_ms = np.linspace(first, last, _PROBES + 1, retstep=True)
+            enough = self._feasible(monitor, start_ms, end_ms, moments[1:])
+            if not enough[-1]:
+                return None
+            place = int(np.argmax(enough))
+            first, last = float(moments[place]), float(moments[place + 1])
         return last
 
     def plan(
@@ -230,20 +244,30 @@ class Planner:
 
     def _allowed(self, monitor: Monitor, stretches: Sequence[Stretch]) -> float:
         """Return the relative variance that the wish leaves, after what stragglers may take."""
-        audits, whole = monitor.audits, sum(each.expected for each in stretches)
+        whole = sum(each.expected for each in stretches)
         missing = sum(each.expected * (1.0 - each.share) for each in stretches) / whole
-        wish = _MARGIN * self.target.relative - audits.straggler_bias * missing
-        return (max(wish, 0.0) / audits.caution / self.target.deviations) ** 2
+        return float(self._allowed_without(monitor, missing))
 
-    def _feasible(self, monitor: Monitor, start_ms: int, end_ms: int, now_ms: float) -> bool:
-        stretches = self.stretches(monitor, start_ms, end_ms, now_ms)
+    def _allowed_without(self, monitor: Monitor, missing: Any) -> Any:
+        audits = monitor.audits
+        wish = _MARGIN * self.target.relative - audits.straggler_bias * missing
+        return (np.maximum(wish, 0.0) / audits.caution / self.target.deviations) ** 2
+
+    def _feasible(
+        self, monitor: Monitor, start_ms: int, end_ms: int, moments_ms: Floats
+    ) -> NDArray[np.bool_]:
+        """Tell of each moment whether all that will have arrived by then is enough."""
+        edges = range(start_ms, end_ms + 1, self.width_ms)
+        shares = monitor.delays.arrived_by(edges, moments_ms)
+        missing = 1.0 - shares.mean(axis=1)
         if self.method == "slack":
-            whole = sum(each.expected for each in stretches)
-            here = sum(each.expected * each.share for each in stretches)
-            return 1.0 - here / whole <= _MARGIN * self.target.relative
-        if min(each.share for each in stretches) < _LEAST_SHARE:
-            return False
-        return arrival_variance(stretches, monitor.spread) < self._allowed(monitor, stretches)
+            return np.asarray(missing <= _MARGIN * self.target.relative)
+        speaks = shares.min(axis=1) >= _LEAST_SHARE
+        # The variance that stays when all is taken, as in `arrival_variance`: alike sub-streams.
+        lost = ((1.0 - shares) / np.maximum(shares, _LEAST_SHARE)).sum(axis=1)
+        expected, parts = monitor.expected(self.width_ms), shares.shape[1]
+        variance = monitor.spread.arrival * lost / (expected * parts**2)
+        return np.asarray(speaks & (variance < self._allowed_without(monitor, missing)))
 
 
 def _group_shares(
