@@ -55,7 +55,8 @@ def test_planning_is_watched_only_for_as_long_as_asked(monkeypatch: pytest.Monke
         found: Any = QuerySampler.planned
         assert found(None, 100_000) == 4_999_950_000
     assert watch.spent_ms > 0.0
-    assert QuerySampler.planned is planned
+    restored: Any = QuerySampler.planned
+    assert restored is planned
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from slackwater.progress.epochs import DelayMoments
@@ -64,10 +66,26 @@ def test_memory_is_state_and_what_spark_stores_asked_now_and_then() -> None:
         asked.append(1)
         return 500
 
+    def at_once(ask: Callable[[], object]) -> None:
+        ask()
+
     gauge = MemoryGauge(10_000, stored)
-    facts = gauge.facts(1_500, now_ms=0.0)
+    assert gauge.facts(1_500).used_bytes == 1_500
+    gauge.look(0.0, at_once)
+    facts = gauge.facts(1_500)
     assert (facts.used_bytes, facts.budget_bytes, facts.share) == (2_000, 10_000, 0.2)
-    gauge.facts(1_500, now_ms=999.0)
+    gauge.look(999.0, at_once)
     assert len(asked) == 1
-    gauge.facts(1_500, now_ms=1_000.0)
+    gauge.look(1_000.0, at_once)
     assert len(asked) == 2
+
+
+def test_memory_is_not_asked_for_again_while_an_answer_is_awaited() -> None:
+    waiting: list[Callable[[], object]] = []
+    gauge = MemoryGauge(10_000, lambda: 500)
+    gauge.look(0.0, waiting.append)
+    gauge.look(5_000.0, waiting.append)
+    assert len(waiting) == 1
+    waiting.pop()()
+    gauge.look(5_001.0, waiting.append)
+    assert len(waiting) == 1

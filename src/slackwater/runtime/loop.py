@@ -163,6 +163,7 @@ class Loop:
             self._submit(self._again.popleft())
         next_ms = self._fill_slots(now_ms)
         self._live.turn(now_ms, self._keeper.submit)
+        self._memory.look(now_ms, self._keeper.submit)
         self._housekeeping(now_ms)
         next_ms = min(next_ms, self.waiting.next_ms)
         if end_ms is not None:
@@ -197,7 +198,7 @@ class Loop:
             self._budget_ms,
             busy_until_ms=tuple(running.step.expected_ms for running in self._running),
             utilisation=self._use.share,
-            memory=self._memory.facts(self._held_bytes(), now_ms),
+            memory=self._memory.facts(self._held_bytes()),
         )
         decision = with_amendments(fleet, self._policy.decide(fleet))
         self.decide_ms.append((time.thread_time() - started) * 1_000)
