@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,17 @@ def scenario(
         noise=noise or StepNoise(),
         memory_budget_bytes=memory_budget_bytes,
     )
+
+
+@pytest.mark.parametrize("name", ["default", "klink"])
+def test_buffered_input_is_read_when_it_is_handed_over(name: str) -> None:
+    calm = scenario(load=0.3, noise=CALM)
+    buffered = replace(calm, buffer_ms=250.0)
+    at_once, later = (replay(each, policy_named(name)) for each in (calm, buffered))
+    assert later.unfired == 0
+    assert len(later.latencies_ms) == pytest.approx(len(at_once.latencies_ms), abs=12)
+    assert later.served <= 12 * (4 * calm.seconds + 1)
+    assert later.events == pytest.approx(at_once.events, rel=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -51,7 +51,11 @@ class StepNoise:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Hold everything a replay needs; the same scenario always gives the same events."""
+    """Hold everything a replay needs; the same scenario always gives the same events.
+
+    Input comes in buffers that are handed over every `buffer_ms`, as engines do that have a
+    network between their operators; 0: record by record.
+    """
 
     queries: tuple[SimulatedQuery, ...]
     costs: tuple[StepCost, ...]
@@ -63,6 +67,7 @@ class Scenario:
     selectivity: float = 1.0
     noise: StepNoise = StepNoise()
     memory_budget_bytes: float = float("inf")
+    buffer_ms: float = 0.0
     seed: int = 0
 
 

@@ -26,6 +26,7 @@ QUERIES: Final = 80
 SLOTS: Final = 24
 FIXED_MS: Final = 2.0
 CYCLE_MS: Final = 120.0
+BUFFER_MS: Final = 100.0  # how often Flink hands over the records of a buffer that is not full
 _LOADS: Final = (0.9, 1.2)
 _TRIES: Final = 6
 _NEAR: Final = 0.05  # of the published mean
@@ -128,6 +129,7 @@ def paper_scenario(
         budget_ms=CYCLE_MS,
         fusable=False,
         selectivity=workload.selectivity,
+        buffer_ms=BUFFER_MS,
         seed=seed,
     )
 

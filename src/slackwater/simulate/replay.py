@@ -6,6 +6,7 @@ step's duration has passed. Only Spark, the sources and the clock are replaced b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -136,7 +137,9 @@ class Replay:
         moments = [*ends, end_ms, float(coming.min()) if coming.size else _NEVER]
         if wake_ms is not None:
             moments.append(wake_ms)
-        if not ends and not self._queued().all():
+        if self._scenario.buffer_ms and len(ends) < self._scenario.slots:
+            moments.append(self._handed_over_ms() + self._scenario.buffer_ms)
+        elif not ends and not self._queued().all():
             moments.append(self.now_ms + _LOOK_MS)
         passed_ms = max(min(moments) - self.now_ms, 1e-6)
         self.waited_ms += passed_ms * int((self._sweep_at <= self.now_ms).sum())
@@ -144,8 +147,13 @@ class Replay:
         due = sum(running.serves_due for running in self._running)
         self._use.passed(self.now_ms, due)
 
+    def _handed_over_ms(self) -> float:
+        """Return up to when input can be read by now."""
+        buffer_ms = self._scenario.buffer_ms
+        return self.now_ms // buffer_ms * buffer_ms if buffer_ms else self.now_ms
+
     def _queued(self) -> np.ndarray:
-        arrived = np.maximum(self.now_ms, self._start) - self._read_until
+        arrived = np.maximum(self._handed_over_ms(), self._start) - self._read_until
         queued: np.ndarray = np.floor(np.maximum(arrived, 0.0) * self._rate).astype(np.int64)
         return queued
 
@@ -197,8 +205,9 @@ class Replay:
         until, watermarks = [], []
         for row, share in zip(rows, shares, strict=True):
             whole = share >= snapshot.queued[row]
-            reached = self.now_ms if whole else self._read_until[row] + share / self._rate[row]
-            reached = max(reached, self._start[row])
+            part = self._read_until[row] + share / self._rate[row]
+            reached = self._handed_over_ms() if whole else part
+            reached = max(reached, self._read_until[row])
             until.append(reached)
             watermarks.append(self._scenario.queries[row].watermarks.at(reached))
             self._ready[row] = False
@@ -260,7 +269,11 @@ class Replay:
     def _forecast(self, row: int) -> None:
         query: SimulatedQuery = self._scenario.queries[row]
         deadline_ms = int(self._deadline[row])
-        self._sweep_at[row] = query.watermarks.sweep_arrival_ms(deadline_ms)
+        swept_ms, buffer_ms = (
+            query.watermarks.sweep_arrival_ms(deadline_ms),
+            self._scenario.buffer_ms,
+        )
+        self._sweep_at[row] = math.ceil(swept_ms / buffer_ms) * buffer_ms if buffer_ms else swept_ms
         forecast = self._estimators[row].forecast(deadline_ms)
         self._expected_sweep[row] = forecast
         self._expected[row] = deadline_ms if forecast is None else forecast.mean_ms
