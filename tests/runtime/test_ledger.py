@@ -250,12 +250,16 @@ def test_a_reset_query_is_forgotten_and_its_number_is_not_reused(tmp_path: Path)
     old = ledger.introduce("q", {"a": 1})
     run_step(ledger, old.number, 0)
     ledger.reset("q")
-    new = ledger.introduce("q", {"a": 2})
+    new = ledger.introduce("q", {"a": 2}, first_pane=1_000)
     assert new.number != old.number
     ledger.close()
-    again = Ledger(tmp_path)
-    assert seen(again.content.queries["q"]) == seen(new)
-    again.close()
+    for _ in range(2):  # from the records, and from a snapshot of them
+        again = Ledger(tmp_path)
+        assert seen(again.content.queries["q"]) == seen(new)
+        assert again.content.resets == {"q": 1}
+        assert again.content.queries["q"].first_pane == 1_000
+        again.begin_snapshot({})()
+        again.close()
 
 
 @pytest.mark.parametrize("snapshot", [False, True])

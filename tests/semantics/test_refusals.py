@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
 from slackwater.app.results import Result
@@ -14,6 +15,8 @@ from slackwater.app.stream import App, Stream
 from slackwater.errors import IncompatibleQueryError, JournalLockedError, JournalVersionError
 from slackwater.runtime.runtime import Runtime
 from slackwater.runtime.segments import VERSION
+from slackwater.spark.sinks.pane_tables import last_panes
+from slackwater.spark.sinks.parquet import read_panes
 from slackwater.testing import ManualClock, Script, scripted
 
 pytestmark = pytest.mark.spark
@@ -161,8 +164,38 @@ def test_a_reset_query_reads_everything_again(spark: SparkSession, tmp_path: Pat
     assert run(spark, tmp_path, script) == [(0, 0, 3), (2, 0, 12)]
     assert run(spark, tmp_path, script) == []
     again = run(spark, tmp_path, script, description, reset=True)
-    assert again == [(0, 0, 3), (1, 0, 6), (2, 0, 12), (3, 0, 8), (59, 0, 1)]
+    totals = {0: 3, 1: 6, 2: 12, 3: 8, 59: 1}
+    assert again == [(second, 1_000_000, total) for second, total in totals.items()]
     assert run(spark, tmp_path, script, description) == []
+
+
+KINDS: dict[str, Description] = {
+    "tumbling": plain,
+    "sessions": lambda stream: stream.window(sw.sessions("5 s"), by="k").aggregate(
+        total=sw.sum("v")
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_reset_query_writes_stands_in_place_of_what_it_wrote_before(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    script = open_script().end()
+    for life, factor in enumerate((1, 10, 100)):
+        app, sink = App("lives"), sw.parquet(tmp_path / "results")
+        scaled = app.source("events").transform(partial(_times, factor=factor))
+        KINDS[kind](scaled).to(sink)
+        with Runtime(spark, journal=tmp_path / "journal", clock=ManualClock(START_MS)) as runtime:
+            runtime.deploy(app, "q", reset=life > 0, events=script)
+            runtime.run()
+        shown = last_panes(read_panes(tmp_path / "results"))
+        assert sum(shown["total"].to_pylist()) == 15 * factor
+        assert {pane // 1_000_000 for pane in shown["pane"].to_pylist()} == {life}
+
+
+def _times(events: DataFrame, factor: int) -> DataFrame:
+    return events.withColumn("v", events["v"] * factor)
 
 
 def test_windows_that_are_over_stay_so_when_a_redeployment_raises_the_lateness(

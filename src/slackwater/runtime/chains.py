@@ -101,6 +101,7 @@ def _closing_windows(
                 pane=firing.pane,
                 timing=firing.timing,
                 slices=(SliceState(tuple(table for table in tables if table is not None)),),
+                first_pane=query.state.first_pane,
             )
         )
     return tuple(windows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -27,6 +27,8 @@ from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sources.base import SourceDescription, SourceReader
 
 logger = logging.getLogger("slackwater")
+
+_PANES_OF_A_LIFE: Final = 1_000_000  # more than any window has before its query is reset
 
 
 class Deployer:
@@ -112,7 +114,11 @@ class Deployer:
         if known is not None and reset:
             self._blocks.remove(self._ledger.reset(opened.name))
             known = None
-        state = known or self._ledger.introduce(opened.name, opened.mark)
+        # Sinks have the panes of its former lives, and would leave out others of the same number.
+        lives = self._ledger.content.resets.get(opened.shown_as, 0)
+        state = known or self._ledger.introduce(
+            opened.name, opened.mark, first_pane=lives * _PANES_OF_A_LIFE
+        )
         since = self._ledger.content.planned_since.pop(state.number, [])
         grid = output.windows.grid(state.number)
         sampler = None

@@ -104,7 +104,7 @@ class PaneEmitter:
             self.write(template, panes, group, slot)
             sink_ms += watch.lap_ms()
         for window in large:
-            pane = PaneId(window.query, window.start_ms * 1_000, window.pane)
+            pane = PaneId(window.query, window.start_ms * 1_000, window.shown_pane)
             sink, frame = self._sinks[template.output.sink], self._frame(template, window)
             counts[window] = sink.write_frame(pane, frame, slot)
             if not counts[window]:
@@ -153,7 +153,9 @@ class PaneEmitter:
         table = panes.table
         if template.output.function is not None:
             counts = panes.counts(len(windows))
-            emptied = [w for w, rows in zip(windows, counts, strict=True) if w.pane and not rows]
+            emptied = [
+                w for w, rows in zip(windows, counts, strict=True) if w.shown_pane and not rows
+            ]
             table = with_retractions(table, emptied)
         if table.num_rows:
             self._sinks[template.output.sink].write(table, slot)
@@ -188,7 +190,12 @@ class PaneEmitter:
         blocks = [block for state in window.slices for block in state.blocks]
         frames, files = self._staged.spread(blocks)
         values = PaneValues(
-            window.query, window.start_ms, window.end_ms, window.pane, window.timing, accuracy=1.0
+            window.query,
+            window.start_ms,
+            window.end_ms,
+            window.shown_pane,
+            window.timing,
+            accuracy=1.0,
         )
         state = window_frame(self._spark, template, held, files, frames)
         return pane_frame(template, state, values)

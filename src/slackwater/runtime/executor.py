@@ -374,6 +374,7 @@ def _closing_windows(
                 timing="early" if early else firing.timing,
                 slices=tuple(parts),
                 sample=None if sampled is None else sampled.facts,
+                first_pane=query.state.first_pane,
             )
         )
     return tuple(windows)
@@ -463,7 +464,7 @@ def _pane_reports(
                 query=window.query,
                 window_start_ms=window.start_ms,
                 window_end_ms=window.end_ms,
-                pane=window.pane,
+                pane=window.shown_pane,
                 timing=window.timing,
                 rows=rows[window],
                 swept_ms=swept_ms,

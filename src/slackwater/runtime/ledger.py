@@ -61,6 +61,7 @@ class LedgerContent:
     planned_since: dict[int, list[PlannedRange]] = field(default_factory=dict)
     duties: dict[tuple[int, int], DeadLetterDuty] = field(default_factory=dict)
     batches: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    resets: dict[str, int] = field(default_factory=dict)  # by name, how often
     next_query: int = 0
     next_step: int = 0
     next_batch: int = 0
@@ -72,6 +73,7 @@ class LedgerContent:
             queries={name: state.captured() for name, state in self.queries.items()},
             duties=dict(self.duties),
             batches={batch: list(keys) for batch, keys in self.batches.items()},
+            resets=dict(self.resets),
         )
 
 
@@ -101,15 +103,24 @@ class Ledger:
             raise
         self._numbers = {state.number: state for state in self.content.queries.values()}
 
-    def introduce(self, name: str, fingerprint: dict[str, Any]) -> QueryState:
+    def introduce(
+        self, name: str, fingerprint: dict[str, Any], *, first_pane: int = 0
+    ) -> QueryState:
         """Give a new query its number; durable with the query's first plan."""
         with self._lock:
-            state = QueryState(self.content.next_query, name, fingerprint)
+            number = self.content.next_query
+            state = QueryState.introduced(number, name, fingerprint, first_pane)
             self.content.next_query += 1
             self.content.queries[name] = state
             self._numbers[state.number] = state
             self._journal.append(
-                {"kind": "query", "q": state.number, "name": name, "fingerprint": fingerprint}
+                {
+                    "kind": "query",
+                    "q": number,
+                    "name": name,
+                    "fingerprint": fingerprint,
+                    "first_pane": first_pane,
+                }
             )
         return state
 
@@ -138,7 +149,7 @@ class Ledger:
         with self._lock:
             state = self.content.queries.pop(name)
             self._numbers.pop(state.number)
-            _forget_query(self.content, state.number)
+            _forget_query(self.content, state)
             position = self._journal.append({"kind": "reset", "name": name})
         self._journal.sync(position)
         return [block for held in state.slices.values() for block in held.blocks]
@@ -315,6 +326,7 @@ def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
             for duty in content.duties.values()
         ],
         "batches": list(content.batches.items()),
+        "resets": content.resets,
     }
 
 
@@ -325,6 +337,7 @@ def _load_snapshot(content: LedgerContent, snapshot: Record) -> None:
         state = query_from_json(cells, rows.get(cells["number"], {}))
         content.queries[state.name] = state
     content.next_query, content.next_step, content.next_batch = header["next"]
+    content.resets = dict(header.get("resets", {}))
     for step, query, ranges, rejected, until_ms, *too_late in header["duties"]:
         planned = tuple(map(range_from_json, ranges))
         content.duties[step, query] = DeadLetterDuty(
@@ -337,14 +350,16 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
     header = record.header
     match header["kind"]:
         case "query":
-            state = QueryState(header["q"], header["name"], header["fingerprint"])
+            state = QueryState.introduced(
+                header["q"], header["name"], header["fingerprint"], header.get("first_pane", 0)
+            )
             content.queries[state.name] = state
             index[state.number] = state
             content.next_query = max(content.next_query, state.number + 1)
         case "reset":
             state = content.queries.pop(header["name"])
             index.pop(state.number)
-            _forget_query(content, state.number)
+            _forget_query(content, state)
         case "sources":
             index[header["q"]].source_states = header["states"]
         case "wish":
@@ -390,6 +405,8 @@ def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record:
             index[cells["q"]].apply(change_from_json(cells, rows.get(cells["q"], {})))
 
 
-def _forget_query(content: LedgerContent, number: int) -> None:
+def _forget_query(content: LedgerContent, state: QueryState) -> None:
+    number = state.number
     content.duties = {key: duty for key, duty in content.duties.items() if key[1] != number}
     content.planned_since.pop(number, None)
+    content.resets[state.name] = content.resets.get(state.name, 0) + 1

@@ -32,6 +32,12 @@ class ClosingWindow:
     timing: str
     slices: tuple[SliceState, ...]
     sample: SampleFacts | None = None  # of a window that is estimated
+    first_pane: int = 0
+
+    @property
+    def shown_pane(self) -> int:
+        """Return the pane's number as sinks have it."""
+        return self.first_pane + self.pane
 
     @property
     def rows(self) -> int:
@@ -119,7 +125,7 @@ def with_pane_columns(
         pa.array([window.query for window in windows], pa.string()),
         _timestamps([window.start_ms for window in windows]),
         _timestamps([window.end_ms for window in windows]),
-        pa.array([window.pane for window in windows], pa.int32()),
+        pa.array([window.shown_pane for window in windows], pa.int32()),
         pa.array([window.timing for window in windows], pa.string()),
         pa.array(np.ones(len(windows)) if accuracies is None else np.array(accuracies)),
     ]
@@ -146,7 +152,7 @@ def with_retractions(table: pa.Table, windows: Sequence[ClosingWindow]) -> pa.Ta
         "query": pa.array([window.query for window in windows], pa.string()),
         "window_start": _timestamps([window.start_ms for window in windows]),
         "window_end": _timestamps([window.end_ms for window in windows]),
-        "pane": pa.array([window.pane for window in windows], pa.int32()),
+        "pane": pa.array([window.shown_pane for window in windows], pa.int32()),
         "timing": pa.array([RETRACTED] * len(windows), pa.string()),
         "accuracy": pa.array(np.ones(len(windows))),
     }

@@ -211,6 +211,7 @@ def query_to_json(state: QueryState) -> Json:
             for stage in state.stages
         ],
         "emissions": state.keyed.emissions,
+        "first_pane": state.first_pane,
     }
 
 
@@ -229,6 +230,7 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
         source_states=cells["sources"],
         sampling=cells.get("sampling"),
         slack_ms=dict(cells.get("slack", ())),
+        first_pane=cells.get("first_pane", 0),
         stages=tuple(
             StageState(
                 panes=dict(panes),

@@ -207,6 +207,15 @@ class QueryState:
     next_wish: LatenessWish | None = None  # once the pending plan is done, as it was planned
     sampling: dict[str, Any] | None = None  # what a query that samples has learned so far
     slack_ms: Mapping[int, int] = field(default_factory=dict)  # input -> what K-Slack waits
+    first_pane: int = 0  # of each window; above all that the query had before it was reset
+
+    @classmethod
+    def introduced(
+        cls, number: int, name: str, fingerprint: dict[str, Any], first_pane: int = 0
+    ) -> QueryState:
+        """Make the state of a query that has read nothing."""
+        keyed = KeyedState(emissions=first_pane)
+        return cls(number, name, fingerprint, keyed=keyed, first_pane=first_pane)
 
     @property
     def watermark_ms(self) -> int | None:
