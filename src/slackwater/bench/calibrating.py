@@ -14,10 +14,11 @@ from slackwater.bench.calibration import Calibration, Sample, TemplateCost
 from slackwater.bench.inputs import workload_of
 from slackwater.bench.options import BenchOptions
 from slackwater.bench.trials import Trials
+from slackwater.errors import SlackwaterError
 from slackwater.spark.latebound import parallelism
 
 MOST_TEMPLATES: Final = 10  # the variants of a workload do the same work
-_ROUNDS: Final = 4
+_ROUNDS: Final = 6
 _GROWTH: Final = 8
 _TOGETHER: Final = 8  # queries in a step, to see what each of them costs
 
@@ -76,7 +77,7 @@ def calibrate(
             measure_together()
             return found()
         largest = max(effort.sizes)
-        for round_ in range(_ROUNDS):
+        for round_ in range(_ROUNDS + 1):
             # Again about where the answer lies, for a line says little beyond what it was drawn
             # through; not too far beyond, lest a step take for ever; and without what was measured
             # before, when less of the code was compiled.
@@ -84,6 +85,12 @@ def calibrate(
             events = max(200, int(min(wanted, _GROWTH * largest, effort.most_events)))
             if round_ and abs(events - largest) < largest / 4:
                 break
+            if round_ == _ROUNDS:
+                raise SlackwaterError(
+                    f"load={options.load:g}: steps of {largest:,} events say that it takes "
+                    f"{wanted:,.0f}, and so on {_ROUNDS} times; end what else runs on this "
+                    "machine, or give --rate instead of --load"
+                )
             for variant in variants:
                 samples[variant].clear()
             measure_all([min(effort.sizes), events // 2, events], 0.6)

@@ -5,68 +5,88 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-# What snapshots show as it is.
-_SHOWN: Final = (
+_NUMBERS: Final = (
     "query",
     "template",
     "deadline_ms",
-    "sweep_deviation_ms",
-    "ready",
     "last_step",
     "state_bytes",
     "freed_bytes",
+    "read",
 )
-
-
-# What a snapshot may be asked about later; neither may change under it.
-_KEPT: Final = (*_SHOWN, "read", "oldest_arrival_ms")
+_TIMES: Final = (
+    "sweep_deviation_ms",
+    "oldest_arrival_ms",
+    "due_at_ms",  # this and those behind it are not shown as they are
+    "sweep_ms",
+    "amend_at_ms",
+)
 
 
 class Columns:
     """Hold the arrays.
 
-    A snapshot must stay as it is while things change, and is taken far more often than most columns
-    change. So snapshots share read-only views of them, and columns are copied before they change.
+    Snapshots share read-only copies for as long as nothing changes. Columns of a kind lie in one
+    block, so that a copy is one call: right after a step, with cold caches, calls are what counts.
     """
 
+    query: NDArray[np.int64]
+    template: NDArray[np.int64]
+    deadline_ms: NDArray[np.int64]
+    last_step: NDArray[np.int64]
+    state_bytes: NDArray[np.int64]
+    freed_bytes: NDArray[np.int64]
+    read: NDArray[np.int64]
+    sweep_deviation_ms: NDArray[np.float64]
+    oldest_arrival_ms: NDArray[np.float64]
+    due_at_ms: NDArray[np.float64]
+    sweep_ms: NDArray[np.float64]
+    amend_at_ms: NDArray[np.float64]
+
     def __init__(self, size: int) -> None:
-        self.query = np.zeros(size, dtype=np.int64)
-        self.template = np.zeros(size, dtype=np.int64)
-        self.read = np.zeros(size, dtype=np.int64)
-        self.oldest_arrival_ms = np.zeros(size, dtype=np.float64)
-        self.deadline_ms = np.zeros(size, dtype=np.int64)
-        self.due_at_ms = np.zeros(size, dtype=np.float64)
-        self.sweep_ms = np.zeros(size, dtype=np.float64)
-        self.sweep_deviation_ms = np.zeros(size, dtype=np.float64)
-        self.state_bytes = np.zeros(size, dtype=np.int64)
-        self.freed_bytes = np.zeros(size, dtype=np.int64)
-        self.amend_at_ms = np.full(size, np.inf, dtype=np.float64)
+        """Hold so many queries, all zero but for what says that there is nothing yet."""
+        self._numbers = np.zeros((len(_NUMBERS), size), dtype=np.int64)
+        self._times = np.zeros((len(_TIMES), size), dtype=np.float64)
+        for names, block in ((_NUMBERS, self._numbers), (_TIMES, self._times)):
+            for name, column in zip(names, block, strict=True):
+                setattr(self, name, column)
+        self.last_step[:] = -1
+        self.amend_at_ms[:] = np.inf
         self.amends_now = np.zeros(size, dtype=np.bool_)  # needs nothing more to be read
         self.known = np.zeros(size, dtype=np.bool_)
         self.ready = np.zeros(size, dtype=np.bool_)
-        self.last_step = np.full(size, -1, dtype=np.int64)
-        self._shown: dict[str, Any] | None = None
+        self._copied: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def shown(self) -> dict[str, Any]:
         """Return the columns as a snapshot has them, by name: nobody can change these."""
-        if self._shown is None:
-            self._shown = {name: getattr(self, name).view() for name in _SHOWN}
-            for view in self._shown.values():
-                view.flags.writeable = False
-        return self._shown
+        return self._copies()[0]
 
-    def changeable(self) -> None:
-        """Copy what snapshots have, so that it can be changed."""
-        if self._shown is not None:
-            self._shown = None
-            for name in _KEPT:
-                setattr(self, name, getattr(self, name).copy())
+    def kept(self) -> dict[str, Any]:
+        """Return what else a snapshot may be asked about later: `read`, `oldest_arrival_ms`."""
+        return self._copies()[1]
+
+    def _copies(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self._copied is None:
+            numbers, times, ready = self._numbers.copy(), self._times[:2].copy(), self.ready.copy()
+            for block in (numbers, times, ready):
+                block.setflags(write=False)
+            shown = dict(zip(_NUMBERS, numbers, strict=True))
+            deviation_ms, oldest_ms = times
+            kept = {"read": shown.pop("read"), "oldest_arrival_ms": oldest_ms}
+            shown |= {"sweep_deviation_ms": deviation_ms, "ready": ready}
+            self._copied = (shown, kept)
+        return self._copied
+
+    def changed(self) -> None:
+        """Note that something changes: the next snapshot has copies of its own."""
+        self._copied = None
 
     def grown(self) -> Columns:
         """Return columns with one entry more."""
         larger = Columns(len(self.query) + 1)
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
-                getattr(larger, name)[:-1] = column
+                getattr(larger, name)[..., :-1] = column
         return larger

@@ -244,8 +244,9 @@ class Fleet:
             freed += settled_bytes(windows, rows, query.wish.first_ms, deadline_ms)
         for stage in query.state.stages:
             held += sum(rows.nbytes for rows in list(stage.sources.values()) if rows is not None)
-        self._columns.state_bytes[query.row] = held
-        self._columns.freed_bytes[query.row] = freed
+        columns = self._changing()
+        columns.state_bytes[query.row] = held
+        columns.freed_bytes[query.row] = freed
 
     def freed(self, query: DeployedQuery) -> None:
         """Note that a query may be chosen again, unless it is quarantined."""
@@ -280,8 +281,8 @@ class Fleet:
         return self._backlog(now_ms).queued
 
     def _backlog(self, now_ms: float) -> QueueBacklog:
-        columns = self._columns
-        return QueueBacklog(self._queues, now_ms, columns.read, columns.oldest_arrival_ms)
+        kept = self._columns.kept()
+        return QueueBacklog(self._queues, now_ms, kept["read"], kept["oldest_arrival_ms"])
 
     def snapshot(
         self,
@@ -360,5 +361,5 @@ class Fleet:
     def _changing(self) -> Columns:
         """Return the columns, to be changed."""
         self._earliest_due_ms = None
-        self._columns.changeable()
+        self._columns.changed()
         return self._columns

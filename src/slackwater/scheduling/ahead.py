@@ -22,6 +22,7 @@ from slackwater.scheduling.snapshot import FleetSnapshot
 # and a long step over many such would keep others waiting.
 _LEAST_PART = 0.5
 _TRIED = 8  # templates, those with most to read
+_LOOK_AGAIN_BUDGETS = 4
 _LOOK_AHEAD = 32  # windows: more do not become due within a step
 
 
@@ -29,11 +30,12 @@ def nothing_to_read_until_ms(fleet: FleetSnapshot) -> float:
     """Return until when no query can have enough queued to be worth reading ahead.
 
     Told by the longest queue, at the dearest events and the cheapest step of all, if it grows as
-    fast as it did; a budget from now at most, for queues may grow faster. The moment itself where
-    there may be enough already.
+    fast as it did; a few budgets from now at most, for queues may grow faster. The moment itself
+    where there may be enough already.
     """
+    later_ms = fleet.now_ms + _LOOK_AGAIN_BUDGETS * fleet.budget_ms
     if fleet.queued.size == 0:
-        return fleet.now_ms + fleet.budget_ms
+        return later_ms
     longest = int(fleet.queued.argmax())
     costs = [facts.cost for facts in fleet.templates]
     queued_ms = max(cost.per_event_ms for cost in costs) * fleet.queued.item(longest)
@@ -41,9 +43,9 @@ def nothing_to_read_until_ms(fleet: FleetSnapshot) -> float:
     if queued_ms >= enough_ms:
         return fleet.now_ms
     if queued_ms <= 0:
-        return fleet.now_ms + fleet.budget_ms
+        return later_ms
     grew_for_ms = max(fleet.now_ms - fleet.oldest_arrival_ms.item(longest), 0.0)
-    return fleet.now_ms + min(grew_for_ms * (enough_ms / queued_ms - 1), fleet.budget_ms)
+    return min(fleet.now_ms + grew_for_ms * (enough_ms / queued_ms - 1), later_ms)
 
 
 def ahead_of_time(

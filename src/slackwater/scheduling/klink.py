@@ -200,6 +200,8 @@ def _dealt(group: Group, slots: int) -> list[Group]:
     own_ms = group.queued_ms + group.cost.per_query_ms * len(group.rows)
     worthwhile = int(own_ms // max(group.cost.fixed_ms, 1.0)) + 1
     count = max(1, min(slots, worthwhile, len(group.rows)))
+    if count == 1:
+        return [group]
     return [group.part(slice(start, None, count)) for start in range(count)]
 
 

@@ -27,7 +27,8 @@ SLOTS: Final = 24
 FIXED_MS: Final = 2.0
 CYCLE_MS: Final = 120.0
 BUFFER_MS: Final = 100.0  # how often Flink hands over the records of a buffer that is not full
-_LOADS: Final = (0.9, 1.2)
+_LEAST_LOAD: Final = 0.95
+_MOST_LOAD: Final = 1.2
 _TRIES: Final = 6
 _NEAR: Final = 0.05  # of the published mean
 
@@ -137,8 +138,9 @@ def paper_scenario(
 def calibrated_load(workload: PublishedWorkload, *, minutes: float) -> float:
     """Find the load, up to 1.2, at which the default policy has about its published mean.
 
-    Behind a load of about 1 the mean grows in proportion, so a straight line between two loads, one
-    below and one above, soon gives it (regula falsi, with the Illinois rule against a slow end).
+    Behind a load of about 1 the mean grows in proportion to it and to the time that it lasts, so a
+    straight line between two loads, one below and one above, soon gives it (regula falsi, with the
+    Illinois rule against a slow end).
     """
 
     def missing_s(load: float) -> float:
@@ -146,8 +148,11 @@ def calibrated_load(workload: PublishedWorkload, *, minutes: float) -> float:
         mean_ms = float(np.mean(outcome.latencies_ms)) if outcome.latencies_ms else np.inf
         return min(mean_ms / 1_000, 10 * workload.default_s) - workload.default_s
 
-    low, high = _LOADS
+    low, high = _LEAST_LOAD, min(1.02 + 4 * workload.default_s / (60 * minutes), _MOST_LOAD)
     below, above = missing_s(low), missing_s(high)
+    if above <= 0 and high < _MOST_LOAD:
+        low, below, high = high, above, _MOST_LOAD
+        above = missing_s(high)
     if above <= 0:
         return high
     for _ in range(_TRIES):
