@@ -17,6 +17,7 @@ from slackwater.spark.batches import PlannedBatches
 from slackwater.spark.frames import Template
 from slackwater.spark.latebound import SpecificationCells
 from slackwater.spark.pipeline import CheckedPipeline
+from slackwater.spark.prepared import PreparedPlan, PreparedPlans
 from slackwater.spark.safety import unsafe_reasons
 from slackwater.spark.steps import StepRunner
 from slackwater.testing import ManualClock, scripted
@@ -275,6 +276,31 @@ def test_a_plan_that_is_in_use_when_it_is_forgotten_does_not_come_back(
         plans.forget(template)
     with plans.lent(template) as later:
         assert later is not first
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_plans_are_made_ahead_for_as_many_steps_as_can_run_at_once(
+    spark: SparkSession, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Template] = []
+    build = PreparedPlans._borrow
+
+    def counted(plans: PreparedPlans, template: Template) -> PreparedPlan | None:
+        known = bool(plans._idle.get(template))
+        made.extend([] if known else [template])
+        return build(plans, template)
+
+    monkeypatch.setattr(PreparedPlans, "_borrow", counted)
+    app = App("ahead")
+    app.source("events").window(sw.tumbling("1 s")).aggregate(n=sw.count()).to(sw.memory())
+    with Runtime(spark, slots=2) as runtime:
+        for number in range(queries):
+            script = scripted("ts timestamp", event_time="ts").add(ts="2024-01-01").end()
+            runtime.deploy(app, f"q{number}", events=script)
+        runtime.warm()
+        assert len(made) == min(2, queries)
+        runtime.warm()
+        assert len(made) == min(2, queries)
 
 
 def test_without_preparing_every_plan_is_rebuilt(spark: SparkSession) -> None:

@@ -103,6 +103,10 @@ class _Panes:
             self.first.setdefault((pane.query, pane.window_end_ms), pane)
 
 
+def _places(step: StepReport) -> list[Place]:
+    return [(pane.query, pane.window_end_ms) for pane in step.panes]
+
+
 class PlanningWatch:
     """Sum the processor time that samplers take to plan, and to learn from what they see."""
 
@@ -169,7 +173,13 @@ def measure(spark: SparkSession, run: SampledRun, method: str, directory: Path) 
     truth: dict[tuple[Any, ...], float] = {}
     for name, source in sources.items():
         truth |= _truth(spark, run, output, app_of.aggregate, name, source, counted)
-    steps = [step for step in panes.steps if step.committed_ms >= first_ms]
+    # Windows that the query learned from were taken whole: their steps are left out.
+    others = {at for at in panes.first if at not in counted}
+    steps = [
+        step
+        for step in panes.steps
+        if step.committed_ms >= first_ms and others.isdisjoint(_places(step))
+    ]
     closing = [step for step in steps if step.panes]
     return {
         **asdict(run),

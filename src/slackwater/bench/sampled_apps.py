@@ -135,7 +135,7 @@ def scores(spark: SparkSession, app: sw.App) -> Any:
     """Take the mean of something that is costly to find out: each record is hashed many times."""
     digest = f"aggregate(sequence(1, {HASHES}), string(id), (text, i) -> sha2(text, 256))"
     score = f"conv(substr({digest}, 1, 8), 16, 10) / 4294967296D AS score"
-    scored = app.source("events").transform(lambda events: events.selectExpr("event_time", score))
+    scored = app.source("events").transform(lambda events: events.selectExpr("*", score))
     return scored.window(sw.tumbling("3 s")).aggregate(score=sw.mean("score"))
 
 

@@ -72,7 +72,7 @@ class Columns:
             numbers, times, ready = self._numbers.copy(), self._times[:2].copy(), self.ready.copy()
             for block in (numbers, times, ready):
                 block.setflags(write=False)
-            shown = dict(zip(_NUMBERS, numbers, strict=True))
+            shown: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
             deviation_ms, oldest_ms = times
             kept = {"read": shown.pop("read"), "oldest_arrival_ms": oldest_ms}
             shown |= {"sweep_deviation_ms": deviation_ms, "ready": ready}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -118,7 +119,7 @@ class Runtime:
         self._runner = StepRunner(spark, prepare=prepare, profile=profile)
         self._fleet = Fleet(tiered=tiered, copied_bytes=self._staged.bytes_of)
         self._deployer = Deployer(spark, self._ledger, self._blocks, self._fleet, self._clock)
-        self._warm: set[Template] = set()
+        self._warm: Counter[Template] = Counter()  # plans made ahead
         self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
         limits = limits or Limits()
         placer = Placer(
@@ -197,19 +198,22 @@ class Runtime:
 
         `run` does it too. Pipelines that cannot share steps are left to their own first steps.
         """
-        cold = [
-            template
+        queries = Counter(query.template for query in self._fleet.queries)
+        # Two steps of a template at once need a plan each; one query is in one step only.
+        wanted = {
+            template: min(self._slots, queries[template])
             for template in self._deployer.templates.values()
-            if template.query is None and template not in self._warm
-        ]
+            if template.query is None and queries[template]
+        }
+        cold = [template for template, plans in wanted.items() if plans > self._warm[template]]
         with ThreadPoolExecutor(self._slots) as pool:
-            list(pool.map(self._warm_one, cold))
-        self._warm.update(cold)
+            list(pool.map(self._warm_one, cold, [wanted[template] for template in cold]))
+        self._warm |= Counter(wanted)
 
-    def _warm_one(self, template: Template) -> None:
+    def _warm_one(self, template: Template, plans: int) -> None:
         """Warm a template; where that fails, its queries' own steps will say so."""
         try:
-            self._runner.warm(template)
+            self._runner.warm(template, plans)
         except Exception as error:
             logger.info("%s could not be planned ahead: %s", template.output.place, error)
 
@@ -243,7 +247,7 @@ class Runtime:
         for template in self._deployer.templates.values():
             if template.output.app == app.name:
                 self._runner.forget(template)
-                self._warm.discard(template)
+                del self._warm[template]
 
     @property
     def sweep_coverage(self) -> Coverage:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,7 +39,7 @@ class PreparedPlan:
 
 
 class PreparedPlans:
-    """Lend plans to steps. A template has as many copies as its steps ever ran at once."""
+    """Lend plans to steps. A template has as many copies as its steps can, or did, run at once."""
 
     def __init__(
         self,
@@ -65,12 +65,13 @@ class PreparedPlans:
             return ["preparing is off, or the session is not a classic one"]
         return self._verdicts.get(template, [])
 
-    def warm(self, template: Template) -> None:
-        """Make a template's first plan and run it over nothing, so that its code is compiled."""
-        with self.lent(template) as plan:
-            if plan is not None:
-                plan.cells.clear()
-                plan.fetch()
+    def warm(self, template: Template, copies: int) -> None:
+        """Make plans of a template and run them over nothing, so that their code is compiled."""
+        with ExitStack() as together:
+            for plan in [together.enter_context(self.lent(template)) for _ in range(copies)]:
+                if plan is not None:
+                    plan.cells.clear()
+                    plan.fetch()
 
     @contextmanager
     def lent(self, template: Template) -> Iterator[PreparedPlan | None]:

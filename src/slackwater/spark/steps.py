@@ -45,9 +45,9 @@ class StepRunner:
         self._profile = profile
         self._plans = PreparedPlans(spark, _late_bound_frame, enabled=prepare)
 
-    def warm(self, template: Template) -> None:
-        """Prepare a template ahead of its first step."""
-        self._plans.warm(template)
+    def warm(self, template: Template, copies: int = 1) -> None:
+        """Prepare a template ahead of its first step, for so many steps at once."""
+        self._plans.warm(template, copies)
 
     def why_rebuilt(self, template: Template) -> list[str]:
         """Say why a template's steps are rebuilt; empty where they are prepared."""
