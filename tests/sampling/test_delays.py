@@ -62,10 +62,15 @@ def test_faded_delays_are_forgotten() -> None:
     assert old.longest_ms < 20
 
 
-@given(delays_ms)
-def test_json_keeps_every_digit(values: list[float]) -> None:
-    delays = counted(values)
-    assert DelayCounts.from_json(json.loads(json.dumps(delays.to_json()))) == delays
+@given(delays_ms, delays_ms, st.floats(1e-4, 1.0))
+def test_json_keeps_every_digit(one: list[float], other: list[float], keep: float) -> None:
+    delays = counted(one).plus(counted(other), keep=keep)
+    again = DelayCounts.from_json(json.loads(json.dumps(delays.to_json())))
+    assert again == delays
+    assert len(again.counts) == len(delays.counts)
+    assert again.arrived_shares((0, 600, 1_200), 1_300) == delays.arrived_shares(
+        (0, 600, 1_200), 1_300
+    )
 
 
 @given(delays_ms, st.floats(0.01, 1.0))

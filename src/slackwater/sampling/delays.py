@@ -68,11 +68,12 @@ class DelayCounts:
 
     @classmethod
     def _kept(cls, counts: Floats, sums_ms: Floats) -> DelayCounts:
-        few = counts <= _FORGOTTEN
-        means_ms = np.maximum(sums_ms, 0.0) / np.where(few, 1.0, counts)
-        counts = np.where(few, 0.0, counts)
-        means_ms[few] = 0.0
-        return cls(counts, means_ms)
+        counts = np.where(counts > _FORGOTTEN, counts, 0.0)
+        used = np.flatnonzero(counts)
+        # No longer than need be, for what is read back must be the same, digit by digit.
+        bins = int(used[-1]) + 1 if used.size else 0
+        counts, sums_ms = counts[:bins], np.maximum(sums_ms[:bins], 0.0)
+        return cls(counts, np.divide(sums_ms, counts, out=np.zeros(bins), where=counts > 0.0))
 
     def __eq__(self, other: object) -> bool:
         """Tell whether both count the same."""
