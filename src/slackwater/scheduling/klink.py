@@ -144,12 +144,12 @@ class Klink:
         waited_ms = fleet.now_ms - min(fleet.sweep_ms.item(row) for row in group.rows)
         slot_free_ms = _slot_free_ms(fleet, group.duration_ms)
         due = len(group.rows)
-        # A newcomer that does not come must not be waited for again and again: no longer in all
-        # than another step would cost.
-        most_ms = min(
-            longest_wait_ms(due=due, slot_free_ms=slot_free_ms, utilisation=fleet.utilisation),
-            group.cost.fixed_ms - waited_ms,
+        # Newcomers that do not come must not be waited for again and again: what was waited
+        # before counts.
+        longest_ms = longest_wait_ms(
+            due=due, slot_free_ms=slot_free_ms, utilisation=fleet.utilisation
         )
+        most_ms = longest_ms - waited_ms
         if most_ms <= 0:
             return None
         # Nobody can be expected before the mean of all expectations: that leaves few to look at.
