@@ -149,8 +149,8 @@ def test_a_record_cut_anywhere_is_as_if_it_had_not_been_written(
         assert before != whole
         torn = copied(stopped / "state", tmp_path / f"{number} torn", end)
         data = last_segment(torn).read_bytes()
-        # Every byte of the beginning and the end, every third between: all alike to the reader.
-        for cut_at in sorted({*range(first, end, 3), *range(first, end)[:80], end - 2, end - 1}):
+        # Every byte of the beginning and the end, some between: all alike to the reader.
+        for cut_at in sorted({*range(first, end, 7), *range(first, end)[:80], end - 2, end - 1}):
             last_segment(torn).write_bytes(data[:cut_at])
             assert content(torn) == before
         last_segment(torn).write_bytes(data)

@@ -631,7 +631,7 @@ examples = settings(
 )
 
 
-@settings(examples, max_examples=9)
+@settings(examples, max_examples=7)
 @given(case=cases())
 def test_aggregates_equal_one_batch(spark: SparkSession, case: Case) -> None:
     check(spark, case)
