@@ -95,6 +95,7 @@ class _Texts:
             # Py4J returns a Java string by value: it must go from hand to hand inside the JVM.
             lines.subList(index, index + 1).toArray(self._argument)
             yield self._method.invoke(None, self._argument)
+        self._argument[0] = None  # what may be large is not held twice
 
 
 def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> DataFrame:
