@@ -22,3 +22,9 @@ def test_the_command_says_when_fixed_costs_alone_are_too_much(invoke: Invoke) ->
     result = invoke("simulate", "fleet", "--queries", "400", "--load", "0.9")
     assert result.exit_code == 1
     assert "fixed costs" in result.stderr
+
+
+def test_nodes_that_are_no_numbers_are_named(invoke: Invoke) -> None:
+    result = invoke("simulate", "published", "--nodes", "1,many")
+    assert result.exit_code == 1
+    assert "nodes='1,many'" in result.stderr
