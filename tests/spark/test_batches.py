@@ -57,20 +57,21 @@ def test_a_frame_of_several_partitions_is_refused(spark: SparkSession) -> None:
 
 
 def test_a_failure_is_raised_and_the_next_run_succeeds(spark: SparkSession) -> None:
-    cells = SpecificationCells(spark, 1)
-    planned = PlannedBatches(cells.frame.select(F.expr("if(s0 = 'bad', raise_error(s0), s0) AS s")))
-    cells.bind(["bad"])
+    cells = SpecificationCells(spark, ["array<string>"])
+    words = cells.frame.selectExpr("explode(s0) AS s")
+    planned = PlannedBatches(words.select(F.expr("if(s = 'bad', raise_error(s), s) AS s")))
+    cells.bind(['["bad"]'])
     with pytest.raises(Exception, match="bad"):
         planned.fetch()
-    cells.bind(["good"])
+    cells.bind(['["good"]'])
     assert planned.fetch()["s"].to_pylist() == ["good"]
 
 
 @pytest.mark.parametrize("length", [10, 100_000])
 def test_texts_of_any_length_are_bound(spark: SparkSession, length: int) -> None:
-    cells = SpecificationCells(spark, 2)
+    cells = SpecificationCells(spark, ["array<string>", "array<struct<a:string,b:array<int>>>"])
     planned = PlannedBatches(cells.frame)
     for letter in ("a", "ü", "水", "😀"):
-        texts = [json.dumps(letter * length, ensure_ascii=False), json.dumps([letter])]
-        cells.bind(texts)
-        assert planned.fetch().to_pylist() == [{"s0": texts[0], "s1": texts[1]}]
+        words, entries = [letter * length, ""], [{"a": letter, "b": [1, 2]}, {"a": None, "b": []}]
+        cells.bind([json.dumps(words, ensure_ascii=False), json.dumps(entries)])
+        assert planned.fetch().to_pylist() == [{"s0": words, "s1": entries}]

@@ -54,11 +54,8 @@ class Ways:
 
     def prepared(self) -> Callable[[list[Range]], int]:
         """Plan once; run with the records sent along."""
-        cells = SpecificationCells(self.spark, 1)
-        entries = cells.frame.selectExpr(
-            f"explode(from_json(s0, 'array<{self.reader.entry_type}>')) AS r"
-        )
-        counts = _counted(self.reader.expand(entries))
+        cells = SpecificationCells(self.spark, [f"array<{self.reader.entry_type}>"])
+        counts = _counted(self.reader.expand(cells.frame.selectExpr("explode(s0) AS r")))
 
         def run(pieces: list[Range]) -> int:
             entries = [self.reader.entry(0, piece) for piece in pieces]

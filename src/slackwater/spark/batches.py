@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import _load_from_socket
 
+from slackwater.spark.light_tasks import lighten
+
 
 class PlannedBatches:
     """Hold a frame of one partition as the collection of Arrow batches that its runs return."""
@@ -31,6 +33,7 @@ class PlannedBatches:
         ).toJavaRDD()
         if (partitions := self._batches.getNumPartitions()) != 1:
             raise ValueError(f"the frame has {partitions} partitions; coalesce it to one")
+        lighten(self._batches.rdd(), jvm)
         self._context = context._jsc.sc()
         self._run_job = jvm.PythonRDD.runJob
         self._partitions = jvm.java.util.ArrayList()

@@ -123,6 +123,18 @@ class Template:
         partials = (partial.column for partial in self.partials)
         return [*self.output.by, ROWS, *span_columns(windows), *partials, *stratum]
 
+    @property
+    def specification_types(self) -> list[str]:
+        """Return the types of what steps are told to read, of each input."""
+        kinds = (
+            reader.entry_type if isinstance(reader, LateBoundReader) else "string"
+            for reader in self.readers
+        )
+        return [
+            f"array<struct<r:{kind},s:{SAMPLE_TYPE}>>" if self.samples else f"array<{kind}>"
+            for kind in kinds
+        ]
+
     def samples_statistics(self, index: int) -> bool:
         """Tell whether a sample of an input's records is enough (the source tells its time)."""
         reader = self.readers[index]
@@ -327,10 +339,7 @@ def entry_rows(
     """Turn the specification of one input into its records; `sampled`, for statistics alone."""
     reader = template.readers[index]
     assert isinstance(reader, LateBoundReader)
-    kind = reader.entry_type
-    if template.samples:
-        kind = f"struct<r:{kind},s:{SAMPLE_TYPE}>"
-    entries = specification.selectExpr(f"explode(from_json(s{index}, 'array<{kind}>')) AS r")
+    entries = specification.selectExpr(f"explode(s{index}) AS r")
     if template.samples:
         entries = entries.selectExpr("r.r AS r", f"r.s AS {SAMPLE}")
     if sampled:

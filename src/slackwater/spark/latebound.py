@@ -32,25 +32,22 @@ def parallelism(spark: SparkSession) -> int:
 
 
 class SpecificationCells:
-    """Hold the specification of a prepared plan: one row of strings, changed before each run."""
+    """Hold the specification of a prepared plan: one row of arrays, changed before each run.
 
-    def __init__(self, spark: SparkSession, width: int) -> None:
-        """Make a frame with columns s0, s1, ... in one partition."""
-        context = spark.sparkContext
-        jvm: Any = context._jvm
+    Texts are parsed here, once. Tasks would do so in each branch of the plan, and by functions that
+    Spark leaves out of the code it compiles for a stage, and writes code around anew for each task.
+    """
+
+    def __init__(self, spark: SparkSession, types: Sequence[str]) -> None:
+        """Make a frame with columns s0, s1, ... of these types, arrays all, in one partition."""
+        self._width = len(types)
         self._texts = _Texts(spark)
-        self._width = width
-        self._cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
+        self._parsing = _Parsing(spark, types)
+        row = _InternalRow(spark, self._width)
+        self._cells = row.cells
         self.clear()
-        rows = jvm.java.util.ArrayList()
-        # A row as Spark has it inside: one of its API would be converted anew in each task.
-        rows.add(jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self._cells))
-        rdd = context._jsc.parallelize(rows, 1)
-        self.rdd_id = int(rdd.id())
-        frame = spark._jsparkSession.internalCreateDataFrame(
-            rdd.rdd(), _string_schema(spark, width), False
-        )
-        self.frame = DataFrame(frame, spark).coalesce(1)
+        self.rdd_id, frame = row.frame(self._parsing.schema)
+        self.frame = frame.coalesce(1)
 
     def clear(self) -> None:
         """Let the next run read nothing."""
@@ -63,7 +60,69 @@ class SpecificationCells:
             self._texts.by_file(specifications) if large else self._texts.by_call(specifications)
         )
         for index, text in enumerate(texts):
-            self._cells[index] = text
+            self._parsing.texts[index] = text
+        parsed = self._parsing.parsed()
+        for index in range(self._width):
+            self._cells[index] = parsed.getArray(index)
+            self._parsing.texts[index] = None  # what may be large is not held twice
+
+
+class _InternalRow:
+    """Hold a row as Spark has it inside; one of its API would be converted anew in each task."""
+
+    def __init__(self, spark: SparkSession, width: int) -> None:
+        context = spark.sparkContext
+        jvm: Any = context._jvm
+        self._spark = spark
+        self.cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
+        self.row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self.cells)
+
+    def frame(self, schema: Any) -> tuple[int, DataFrame]:
+        """Make a frame of this row alone; tell the number of the collection it reads."""
+        context = self._spark.sparkContext
+        jvm: Any = context._jvm
+        rows = jvm.java.util.ArrayList()
+        rows.add(self.row)
+        rdd = context._jsc.parallelize(rows, 1)
+        frame = self._spark._jsparkSession.internalCreateDataFrame(rdd.rdd(), schema, False)
+        return int(rdd.id()), DataFrame(frame, self._spark)
+
+
+def parsed_specification(texts: DataFrame, types: Sequence[str]) -> DataFrame:
+    """Parse a specification: columns s0, s1, ... of JSON become columns of these types."""
+    return texts.selectExpr(
+        *(f"from_json(s{index}, '{kind}') AS s{index}" for index, kind in enumerate(types))
+    )
+
+
+class _Parsing:
+    """Run the projection of a frame in the driver, over one row of texts."""
+
+    def __init__(self, spark: SparkSession, types: Sequence[str]) -> None:
+        context = spark.sparkContext
+        jvm: Any = context._jvm
+        texts = _InternalRow(spark, len(types))
+        _, written = texts.frame(_string_schema(spark, len(types)))
+        parsed = parsed_specification(written, types)
+        self.texts = texts.cells
+        self.schema = _schema(spark, parsed.schema.json())
+        expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        plan = parsed._jdf.queryExecution().sparkPlan()
+        self._projection = expressions.UnsafeProjection.create(
+            plan.projectList(), plan.child().output()
+        )
+        # Py4J knows methods by the name of their class, and all compiled projections have one name:
+        # it may take the method of another.
+        parameters = context._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+        parameters[0] = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
+        class_of = expressions.UnsafeProjection._java_lang_class
+        self._method = class_of.getMethod("apply", parameters)
+        self._arguments = context._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
+        self._arguments[0] = texts.row
+
+    def parsed(self) -> Any:
+        """Return a row of what the texts say."""
+        return self._method.invoke(self._projection, self._arguments).copy()
 
 
 class _Texts:
@@ -121,7 +180,11 @@ def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> D
 
 def _string_schema(spark: SparkSession, width: int) -> Any:
     fields = ",".join(_FIELD.format(index=index) for index in range(width))
-    return spark._jsparkSession.parseDataType(f'{{"type":"struct","fields":[{fields}]}}')
+    return _schema(spark, f'{{"type":"struct","fields":[{fields}]}}')
+
+
+def _schema(spark: SparkSession, json: str) -> Any:
+    return spark._jsparkSession.parseDataType(json)
 
 
 def stored_bytes(spark: SparkSession) -> int:

@@ -100,7 +100,7 @@ class PreparedPlans:
         with self._lock:
             if self._idle.get(template):
                 return self._idle[template].pop()
-        cells = SpecificationCells(self._spark, len(template.readers))
+        cells = SpecificationCells(self._spark, template.specification_types)
         plan = PreparedPlan(cells, self._build(template, cells.frame).coalesce(1))
         return None if self._judge(template, plan) else plan
 

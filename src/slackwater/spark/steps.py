@@ -19,7 +19,7 @@ from slackwater.spark.frames import (
     too_late_frame,
 )
 from slackwater.spark.jobtimes import JobWatch
-from slackwater.spark.latebound import fixed_specification
+from slackwater.spark.latebound import fixed_specification, parsed_specification
 from slackwater.spark.outcome import StepOutcome, read_outcome
 from slackwater.spark.prepared import PreparedPlans
 from slackwater.spark.sampled import sample_cell, sample_sql
@@ -97,10 +97,7 @@ class StepRunner:
         if _fits(template, pieces) and all(
             isinstance(reader, LateBoundReader) for reader in template.readers
         ):
-            shares = _shares(pieces, parallelism)
-            specification = fixed_specification(
-                self._spark, [_specification(template, share) for share in shares]
-            )
+            specification = self._written_out(template, _shares(pieces, parallelism))
             return _late_bound_frame(template, specification, single=parallelism == 1)
         rows = self._input_rows(template, pieces, parallelism)
         return step_frame(template, rows, rows)
@@ -116,10 +113,7 @@ class StepRunner:
             if isinstance(reader, LateBoundReader) and reader.suits(mine):
                 if specification is None:
                     shares = _shares(pieces, parallelism)
-                    specification = fixed_specification(
-                        self._spark,
-                        [_specification(template, share, in_full=True) for share in shares],
-                    )
+                    specification = self._written_out(template, shares, in_full=True)
                 rows.append(entry_rows(template, specification, index))
             elif isinstance(reader, ScanReader):
                 scanned = reader.scan(self._spark, mine)
@@ -129,6 +123,14 @@ class StepRunner:
             else:
                 raise TypeError(f"{type(reader).__name__} can read neither inline nor by a scan")
         return rows
+
+    def _written_out(
+        self, template: Template, shares: Sequence[Sequence[Piece]], *, in_full: bool = False
+    ) -> DataFrame:
+        """Write a specification into a frame of its own, a partition for each share."""
+        texts = [_specification(template, share, in_full=in_full) for share in shares]
+        written = fixed_specification(self._spark, texts)
+        return parsed_specification(written, template.specification_types)
 
 
 def _late_bound_frame(
