@@ -64,7 +64,8 @@ class SpecificationCells:
         parsed = self._parsing.parsed()
         for index in range(self._width):
             self._cells[index] = parsed.getArray(index)
-            self._parsing.texts[index] = None  # what may be large is not held twice
+            if large:
+                self._parsing.texts[index] = None  # not held twice
 
 
 class _InternalRow:
@@ -121,8 +122,8 @@ class _Parsing:
         self._arguments[0] = texts.row
 
     def parsed(self) -> Any:
-        """Return a row of what the texts say."""
-        return self._method.invoke(self._projection, self._arguments).copy()
+        """Return a row of what the texts say, good until the next is asked for."""
+        return self._method.invoke(self._projection, self._arguments)
 
 
 class _Texts:
