@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 from pyspark.sql import SparkSession
@@ -67,11 +68,10 @@ def test_a_failure_is_raised_and_the_next_run_succeeds(spark: SparkSession) -> N
     assert planned.fetch()["s"].to_pylist() == ["good"]
 
 
-@pytest.mark.parametrize("length", [10, 100_000])
-def test_texts_of_any_length_are_bound(spark: SparkSession, length: int) -> None:
+def test_texts_of_any_length_are_bound(spark: SparkSession) -> None:
     cells = SpecificationCells(spark, ["array<string>", "array<struct<a:string,b:array<int>>>"])
     planned = PlannedBatches(cells.frame)
-    for letter in ("a", "ü", "水", "😀"):
+    for letter, length in product("aü水😀", (10, 100_000, 1_200_000, 3)):
         words, entries = [letter * length, ""], [{"a": letter, "b": [1, 2]}, {"a": None, "b": []}]
         cells.bind([json.dumps(words, ensure_ascii=False), json.dumps(entries)])
         assert planned.fetch().to_pylist() == [{"s0": words, "s1": entries}]

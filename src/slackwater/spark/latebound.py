@@ -8,13 +8,14 @@ input, which saves building, analysing and planning it: most of what a small job
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 _LARGE: Final = 65_536  # characters; more goes through a file, which Py4J's protocol is slower than
-_FIELD = '{{"name":"s{index}","type":"string","nullable":false,"metadata":{{}}}}'
+_HELD: Final = 1_048_576  # characters; plans do not keep room for more
 
 
 def classic_jvm(spark: SparkSession) -> Any | None:
@@ -40,14 +41,20 @@ class SpecificationCells:
 
     def __init__(self, spark: SparkSession, types: Sequence[str]) -> None:
         """Make a frame with columns s0, s1, ... of these types, arrays all, in one partition."""
+        names = [f"s{index}" for index in range(len(types))]
+        fields = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
         self._width = len(types)
-        self._texts = _Texts(spark)
-        self._parsing = _Parsing(spark, types)
-        row = _InternalRow(spark, self._width)
-        self._cells = row.cells
+        self._spark, self._kind = spark, f"struct<{fields}>"
+        self._parser = _Parser(spark, self._kind)
+        self._cells = _objects(spark, self._parser.row)
+        self._shows_other = False  # whose content is another parser's
         self.clear()
-        self.rdd_id, frame = row.frame(self._parsing.schema)
-        self.frame = frame.coalesce(1)
+        jvm: Any = spark.sparkContext._jvm
+        row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self._cells)
+        schema = StructType([StructField("said", self._parser.schema, False)])
+        self.rdd_id, frame = _frame_of(spark, row, schema)
+        columns = (f"said.parsed.{name} AS {name}" for name in names)
+        self.frame = frame.coalesce(1).selectExpr(*columns)
 
     def clear(self) -> None:
         """Let the next run read nothing."""
@@ -55,38 +62,67 @@ class SpecificationCells:
 
     def bind(self, specifications: Sequence[str]) -> None:
         """Change what the next run reads, JSON in one line each. Never while a run is going on."""
-        large = sum(map(len, specifications)) > _LARGE
-        texts = (
-            self._texts.by_file(specifications) if large else self._texts.by_call(specifications)
+        cells = (f'"s{index}":{text}' for index, text in enumerate(specifications))
+        text = "{" + ",".join(cells) + "}"
+        large = len(text) > _HELD
+        parser = _Parser(self._spark, self._kind) if large else self._parser
+        parser.parse(text)
+        if large or self._shows_other:
+            self._cells[0] = parser.row
+            self._shows_other = large
+
+
+class _Parser:
+    """Parse JSON texts into a row as Spark has it inside, in the driver.
+
+    Spark's projections return the same row each time, with other content. So it takes two calls to
+    change it: one hands the text over, the other has it parsed. They keep room for the largest text
+    they have seen, so a very large one had better be given a parser of its own.
+    """
+
+    def __init__(self, spark: SparkSession, kind: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        strings = jvm.org.apache.spark.sql.Encoders.STRING()
+        self._take = catalyst.encoders.ExpressionEncoder.apply(strings).createSerializer()
+        text = self._take.apply("{}")
+        _, texts = _frame_of(spark, text, StructType([StructField("value", StringType())]))
+        parsed = texts.selectExpr(f"from_json(value, '{kind}') AS parsed")
+        self.schema = parsed.schema
+        plan = parsed._jdf.queryExecution().sparkPlan()
+        self._projection = catalyst.expressions.UnsafeProjection.create(
+            plan.projectList(), plan.child().output()
         )
-        for index, text in enumerate(texts):
-            self._parsing.texts[index] = text
-        parsed = self._parsing.parsed()
-        for index in range(self._width):
-            self._cells[index] = parsed.getArray(index)
-            if large:
-                self._parsing.texts[index] = None  # not held twice
+        # Py4J knows methods by the name of their class, and all compiled projections have one name:
+        # it may take the method of another. So methods are called by reflection.
+        projection_class, row_class = catalyst.expressions.UnsafeProjection, catalyst.InternalRow
+        self._parse = _method(spark, projection_class, "apply", row_class)
+        self._text = _objects(spark, text)
+        self._files, self._path = jvm.java.nio.file.Files, jvm.java.io.File
+        self._take_from = _method(spark, jvm.scala.Function1, "apply", jvm.java.lang.Object)
+        self._line = _objects(spark, None)
+        self.row = self._parsed()
+        same = jvm.java.lang.System.identityHashCode
+        if same(self.row) != same(self._parsed()) or same(text) != same(self._take.apply("{}")):
+            raise RuntimeError("this release of Spark makes rows anew: plans cannot be prepared")
 
+    def parse(self, text: str) -> None:
+        """Change the row to what a text in one line says."""
+        if len(text) <= _LARGE:
+            self._take.apply(text)
+        else:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:
+                file.write(text)
+                file.flush()
+                lines = self._files.readAllLines(self._path(file.name).toPath())
+            # Py4J returns a Java string by value: it must go from hand to hand inside the JVM.
+            lines.toArray(self._line)
+            self._take_from.invoke(self._take, self._line)
+            self._line[0] = None
+        self._parsed()
 
-class _InternalRow:
-    """Hold a row as Spark has it inside; one of its API would be converted anew in each task."""
-
-    def __init__(self, spark: SparkSession, width: int) -> None:
-        context = spark.sparkContext
-        jvm: Any = context._jvm
-        self._spark = spark
-        self.cells = context._gateway.new_array(jvm.java.lang.Object, width)  # type: ignore[union-attr]
-        self.row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self.cells)
-
-    def frame(self, schema: Any) -> tuple[int, DataFrame]:
-        """Make a frame of this row alone; tell the number of the collection it reads."""
-        context = self._spark.sparkContext
-        jvm: Any = context._jvm
-        rows = jvm.java.util.ArrayList()
-        rows.add(self.row)
-        rdd = context._jsc.parallelize(rows, 1)
-        frame = self._spark._jsparkSession.internalCreateDataFrame(rdd.rdd(), schema, False)
-        return int(rdd.id()), DataFrame(frame, self._spark)
+    def _parsed(self) -> Any:
+        return self._parse.invoke(self._projection, self._text)
 
 
 def parsed_specification(texts: DataFrame, types: Sequence[str]) -> DataFrame:
@@ -96,66 +132,32 @@ def parsed_specification(texts: DataFrame, types: Sequence[str]) -> DataFrame:
     )
 
 
-class _Parsing:
-    """Run the projection of a frame in the driver, over one row of texts."""
-
-    def __init__(self, spark: SparkSession, types: Sequence[str]) -> None:
-        context = spark.sparkContext
-        jvm: Any = context._jvm
-        texts = _InternalRow(spark, len(types))
-        _, written = texts.frame(_string_schema(spark, len(types)))
-        parsed = parsed_specification(written, types)
-        self.texts = texts.cells
-        self.schema = _schema(spark, parsed.schema.json())
-        expressions = jvm.org.apache.spark.sql.catalyst.expressions
-        plan = parsed._jdf.queryExecution().sparkPlan()
-        self._projection = expressions.UnsafeProjection.create(
-            plan.projectList(), plan.child().output()
-        )
-        # Py4J knows methods by the name of their class, and all compiled projections have one name:
-        # it may take the method of another.
-        parameters = context._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
-        parameters[0] = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
-        class_of = expressions.UnsafeProjection._java_lang_class
-        self._method = class_of.getMethod("apply", parameters)
-        self._arguments = context._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
-        self._arguments[0] = texts.row
-
-    def parsed(self) -> Any:
-        """Return a row of what the texts say, good until the next is asked for."""
-        return self._method.invoke(self._projection, self._arguments)
+def _frame_of(spark: SparkSession, row: Any, schema: StructType) -> tuple[int, DataFrame]:
+    """Make a frame of one internal row; tell the number of the collection that it reads."""
+    jvm: Any = spark.sparkContext._jvm
+    rows = jvm.java.util.ArrayList()
+    rows.add(row)
+    rdd = spark.sparkContext._jsc.parallelize(rows, 1)
+    frame = spark._jsparkSession.internalCreateDataFrame(rdd.rdd(), _schema(spark, schema), False)
+    return int(rdd.id()), DataFrame(frame, spark)
 
 
-class _Texts:
-    """Make texts as Spark has them inside."""
+def _objects(spark: SparkSession, only: Any) -> Any:
+    """Make a Java array of one object."""
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    made = context._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
+    made[0] = only
+    return made
 
-    def __init__(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        jvm: Any = context._jvm
-        self._files = jvm.java.nio.file.Files
-        self._path = jvm.java.io.File
-        text_class = jvm.org.apache.spark.unsafe.types.UTF8String
-        self._made_from = text_class.fromString
-        parameters = context._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
-        parameters[0] = jvm.java.lang.Class.forName("java.lang.String")
-        self._method = text_class._java_lang_class.getMethod("fromString", parameters)
-        self._argument = context._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
 
-    def by_call(self, texts: Sequence[str]) -> Iterator[Any]:
-        """Hand each text over in a call."""
-        return map(self._made_from, texts)
-
-    def by_file(self, texts: Sequence[str]) -> Iterator[Any]:
-        """Let the JVM read the texts, a line each, out of a file that is gone afterwards."""
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:
-            file.write("\n".join(texts))
-            file.flush()
-            lines = self._files.readAllLines(self._path(file.name).toPath())
-        for index in range(len(texts)):
-            # Py4J returns a Java string by value: it must go from hand to hand inside the JVM.
-            lines.subList(index, index + 1).toArray(self._argument)
-            yield self._method.invoke(None, self._argument)
-        self._argument[0] = None  # what may be large is not held twice
+def _method(spark: SparkSession, of: Any, name: str, parameter: Any) -> Any:
+    """Find a method of a Java class that takes one parameter of another."""
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    parameters = context._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+    parameters[0] = parameter._java_lang_class
+    return of._java_lang_class.getMethod(name, parameters)
 
 
 def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> DataFrame:
@@ -173,19 +175,14 @@ def fixed_specification(spark: SparkSession, rows: Sequence[Sequence[str]]) -> D
             cells[index] = text
         java_rows.add(jvm.org.apache.spark.sql.RowFactory.create(cells))
     rdd = context._jsc.parallelize(java_rows, len(rows))
-    frame = DataFrame(
-        spark._jsparkSession.createDataFrame(rdd, _string_schema(spark, width)), spark
-    )
+    names = (f"s{index}" for index in range(width))
+    schema = StructType([StructField(name, StringType(), False) for name in names])
+    frame = DataFrame(spark._jsparkSession.createDataFrame(rdd, _schema(spark, schema)), spark)
     return frame.coalesce(1) if len(rows) == 1 else frame
 
 
-def _string_schema(spark: SparkSession, width: int) -> Any:
-    fields = ",".join(_FIELD.format(index=index) for index in range(width))
-    return _schema(spark, f'{{"type":"struct","fields":[{fields}]}}')
-
-
-def _schema(spark: SparkSession, json: str) -> Any:
-    return spark._jsparkSession.parseDataType(json)
+def _schema(spark: SparkSession, schema: StructType) -> Any:
+    return spark._jsparkSession.parseDataType(schema.json())
 
 
 def stored_bytes(spark: SparkSession) -> int:
