@@ -43,15 +43,15 @@ class SpecificationCells:
         """Make a frame with columns s0, s1, ... of these types, arrays all, in one partition."""
         names = [f"s{index}" for index in range(len(types))]
         fields = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
-        self._width = len(types)
-        self._spark, self._kind = spark, f"struct<{fields}>"
-        self._parser = _Parser(spark, self._kind)
+        self._spark, self._width = spark, len(types)
+        self._rule = _ParsingRule(spark, f"struct<{fields}>")
+        self._parser = _Parser(spark, self._rule)
         self._cells = _objects(spark, self._parser.row)
         self._shows_other = False  # whose content is another parser's
         self.clear()
         jvm: Any = spark.sparkContext._jvm
         row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(self._cells)
-        schema = StructType([StructField("said", self._parser.schema, False)])
+        schema = StructType([StructField("said", self._rule.schema, False)])
         self.rdd_id, frame = _frame_of(spark, row, schema)
         columns = (f"said.parsed.{name} AS {name}" for name in names)
         self.frame = frame.coalesce(1).selectExpr(*columns)
@@ -65,11 +65,24 @@ class SpecificationCells:
         cells = (f'"s{index}":{text}' for index, text in enumerate(specifications))
         text = "{" + ",".join(cells) + "}"
         large = len(text) > _HELD
-        parser = _Parser(self._spark, self._kind) if large else self._parser
+        parser = _Parser(self._spark, self._rule) if large else self._parser
         parser.parse(text)
         if large or self._shows_other:
             self._cells[0] = parser.row
             self._shows_other = large
+
+
+class _ParsingRule:
+    """Hold the expressions that parse a text, `value`, as JSON of some type."""
+
+    def __init__(self, spark: SparkSession, kind: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        none = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
+        _, texts = _frame_of(spark, none, StructType([StructField("value", StringType())]))
+        parsed = texts.selectExpr(f"from_json(value, '{kind}') AS parsed")
+        plan = parsed._jdf.queryExecution().sparkPlan()
+        self.schema = parsed.schema
+        self.expressions, self.attributes = plan.projectList(), plan.child().output()
 
 
 class _Parser:
@@ -80,18 +93,14 @@ class _Parser:
     they have seen, so a very large one had better be given a parser of its own.
     """
 
-    def __init__(self, spark: SparkSession, kind: str) -> None:
+    def __init__(self, spark: SparkSession, rule: _ParsingRule) -> None:
         jvm: Any = spark.sparkContext._jvm
         catalyst = jvm.org.apache.spark.sql.catalyst
         strings = jvm.org.apache.spark.sql.Encoders.STRING()
         self._take = catalyst.encoders.ExpressionEncoder.apply(strings).createSerializer()
         text = self._take.apply("{}")
-        _, texts = _frame_of(spark, text, StructType([StructField("value", StringType())]))
-        parsed = texts.selectExpr(f"from_json(value, '{kind}') AS parsed")
-        self.schema = parsed.schema
-        plan = parsed._jdf.queryExecution().sparkPlan()
         self._projection = catalyst.expressions.UnsafeProjection.create(
-            plan.projectList(), plan.child().output()
+            rule.expressions, rule.attributes
         )
         # Py4J knows methods by the name of their class, and all compiled projections have one name:
         # it may take the method of another. So methods are called by reflection.
