@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +46,7 @@ class SpecificationCells:
         names = [f"s{index}" for index in range(len(types))]
         fields = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
         self._spark, self._width = spark, len(types)
-        self._rule = _ParsingRule(spark, f"struct<{fields}>")
+        self._rule = _ParsingRule.of(spark, f"struct<{fields}>")
         self._parser = _Parser(spark, self._rule)
         self._cells = _objects(spark, self._parser.row)
         self._shows_other = False  # whose content is another parser's
@@ -72,17 +74,24 @@ class SpecificationCells:
             self._shows_other = large
 
 
+@dataclass(frozen=True)
 class _ParsingRule:
-    """Hold the expressions that parse a text, `value`, as JSON of some type."""
+    """Hold the expressions that parse a text as JSON of some type, and the schema of the result."""
 
-    def __init__(self, spark: SparkSession, kind: str) -> None:
+    schema: StructType
+    expressions: Any
+    attributes: Any
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(spark: SparkSession, kind: str) -> _ParsingRule:
+        """Analyse how to parse a type; projections copy what they take of it."""
         jvm: Any = spark.sparkContext._jvm
         none = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
         _, texts = _frame_of(spark, none, StructType([StructField("value", StringType())]))
         parsed = texts.selectExpr(f"from_json(value, '{kind}') AS parsed")
         plan = parsed._jdf.queryExecution().sparkPlan()
-        self.schema = parsed.schema
-        self.expressions, self.attributes = plan.projectList(), plan.child().output()
+        return _ParsingRule(parsed.schema, plan.projectList(), plan.child().output())
 
 
 class _Parser:
