@@ -2,8 +2,8 @@
 
 The code that Spark compiles for a stage refers to the stage's aggregation, of which it needs the
 hash map alone. But an aggregation holds the plan below it, down to the scan, and all of that is
-serialised for every job and read back by every task: more than half of what a small task costs.
-So the references are changed to aggregations that hold a leaf of that plan instead.
+serialised for every job and read back by every task, which takes longer than many a small task
+computes. So the references are changed to aggregations that hold a leaf of that plan instead.
 
 Spark has no interface for this. What is not found where it was in the releases that this was
 written for is left as it is: tasks are then heavier, and compute the same.
