@@ -47,7 +47,7 @@ def nothing_to_read_until_ms(fleet: FleetSnapshot) -> float:
     if queued_ms >= enough_ms:
         return fleet.now_ms
     if queued_ms <= 0:
-        return later_ms
+        return fleet.now_ms + fleet.budget_ms  # nobody can tell how fast queues will grow
     grew_for_ms = max(fleet.now_ms - fleet.oldest_arrival_ms.item(longest), 0.0)
     return min(fleet.now_ms + grew_for_ms * (enough_ms / queued_ms - 1), later_ms)
 
