@@ -68,8 +68,11 @@ def test_a_failure_is_raised_and_the_next_run_succeeds(spark: SparkSession) -> N
     assert planned.fetch()["s"].to_pylist() == ["good"]
 
 
-def test_texts_of_any_length_are_bound(spark: SparkSession) -> None:
+@pytest.mark.parametrize("steady", [True, False])
+def test_texts_of_any_length_are_bound(spark: SparkSession, steady: bool) -> None:
     cells = SpecificationCells(spark, ["array<string>", "array<struct<a:string,b:array<int>>>"])
+    assert cells._parser.steady, "this Spark makes rows anew, which costs two more calls a step"
+    cells._parser.steady = steady
     planned = PlannedBatches(cells.frame)
     for letter, length in product("aü水😀", (10, 100_000, 1_200_000, 3)):
         words, entries = [letter * length, ""], [{"a": letter, "b": [1, 2]}, {"a": None, "b": []}]

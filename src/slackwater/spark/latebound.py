@@ -69,7 +69,7 @@ class SpecificationCells:
         large = len(text) > _HELD
         parser = _Parser(self._spark, self._rule) if large else self._parser
         parser.parse(text)
-        if large or self._shows_other:
+        if large or self._shows_other or not parser.steady:
             self._cells[0] = parser.row
             self._shows_other = large
 
@@ -97,9 +97,9 @@ class _ParsingRule:
 class _Parser:
     """Parse JSON texts into a row as Spark has it inside, in the driver.
 
-    Spark's projections return the same row each time, with other content. So it takes two calls to
-    change it: one hands the text over, the other has it parsed. They keep room for the largest text
-    they have seen, so a very large one had better be given a parser of its own.
+    Spark's projections return the same row each time, with other content: then it is `steady`, and
+    takes two calls to change: one hands the text over, the other has it parsed. They keep room for
+    the largest text they have seen, so a very large one had better be given a parser of its own.
     """
 
     def __init__(self, spark: SparkSession, rule: _ParsingRule) -> None:
@@ -120,14 +120,14 @@ class _Parser:
         self._take_from = _method(spark, jvm.scala.Function1, "apply", jvm.java.lang.Object)
         self._line = _objects(spark, None)
         self.row = self._parsed()
-        same = jvm.java.lang.System.identityHashCode
-        if same(self.row) != same(self._parsed()) or same(text) != same(self._take.apply("{}")):
-            raise RuntimeError("this release of Spark makes rows anew: plans cannot be prepared")
+        known = jvm.java.lang.System.identityHashCode
+        again = (self._take.apply("{}"), self._parsed())
+        self.steady = [*map(known, again)] == [known(text), known(self.row)]
 
     def parse(self, text: str) -> None:
         """Change the row to what a text in one line says."""
         if len(text) <= _LARGE:
-            self._take.apply(text)
+            taken = self._take.apply(text)
         else:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:
                 file.write(text)
@@ -135,9 +135,13 @@ class _Parser:
                 lines = self._files.readAllLines(self._path(file.name).toPath())
             # Py4J returns a Java string by value: it must go from hand to hand inside the JVM.
             lines.toArray(self._line)
-            self._take_from.invoke(self._take, self._line)
+            taken = self._take_from.invoke(self._take, self._line)
             self._line[0] = None
-        self._parsed()
+        if not self.steady:
+            self._text[0] = taken
+        row = self._parsed()
+        if not self.steady:
+            self.row = row
 
     def _parsed(self) -> Any:
         return self._parse.invoke(self._projection, self._text)
