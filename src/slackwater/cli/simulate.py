@@ -142,7 +142,7 @@ def _node_counts(nodes: str) -> list[int]:
         raise DescriptionError(
             f"nodes={nodes!r}: give whole numbers from 1 to {QUERIES} with commas between"
         )
-    return counts
+    return sorted(set(counts))
 
 
 def _print_published(workload: PublishedWorkload, load: float, rows: list[PublishedRow]) -> None:
