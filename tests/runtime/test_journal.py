@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater import disk
 from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
 from slackwater.runtime import journal as journal_module
 from slackwater.runtime import segments as segments_module
@@ -397,15 +398,15 @@ class TestReadOnly:
     ) -> None:
         with open_quick(tmp_path) as journal:
             journal.append({"n": 0})
-            read_bytes = Path.read_bytes
+            read = disk.current.read
             installs = iter([[0]])
 
             def racing(path: Path) -> bytes:
                 for numbers in installs:
                     journal.rotate().install({"numbers": numbers})
-                return read_bytes(path)
+                return read(path)
 
-            monkeypatch.setattr(Path, "read_bytes", racing)
+            monkeypatch.setattr(disk.current, "read", racing)
             assert total(Journal.read_only(tmp_path)) == [0]
 
 
@@ -422,9 +423,8 @@ def photographs(directory: Path, album: Path, monkeypatch: pytest.MonkeyPatch) -
 
         return changing
 
-    monkeypatch.setattr(Path, "replace", observed(Path.replace))
-    monkeypatch.setattr(Path, "unlink", observed(Path.unlink))
-    monkeypatch.setattr(segments_module, "write_at", observed(segments_module.write_at))
+    for change in ("replace", "remove", "write"):
+        monkeypatch.setattr(disk.current, change, observed(getattr(disk.current, change)))
     return taken
 
 

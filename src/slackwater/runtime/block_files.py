@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
+from slackwater import disk
+from slackwater.disk import remove_if_there
 from slackwater.errors import DescriptionError
 from slackwater.spark.sinks.durable_files import make_directory, replace_file, sync_directory
 
@@ -62,15 +64,15 @@ class LocalBlockFiles:
 
     def read(self, path: str) -> pa.Buffer:
         """Read a whole file."""
-        return pa.py_buffer((self._directory / path).read_bytes())
+        return pa.py_buffer(disk.current.read(self._directory / path))
 
     def remove(self, path: str) -> None:
         """Remove a file and the directories above it that are empty."""
         place = self._directory / path
-        place.unlink(missing_ok=True)
+        remove_if_there(place)
         for directory in self._above(place)[:-1]:
             try:
-                directory.rmdir()
+                disk.current.remove_directory(directory)
             except OSError:
                 return  # not empty
 
@@ -150,7 +152,8 @@ def storage_files(journal: Path, storage: str | os.PathLike[str] | None) -> Bloc
         make_directory(journal)
         replace_file(name, [uuid.uuid4().hex.encode()])
         sync_directory(journal)
-    return block_files(f"{os.fspath(storage).rstrip('/')}/{name.read_text()}", "storage")
+    own = disk.current.read(name).decode()
+    return block_files(f"{os.fspath(storage).rstrip('/')}/{own}", "storage")
 
 
 def block_files(place: str | os.PathLike[str], field: str) -> BlockFiles:

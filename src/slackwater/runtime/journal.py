@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from slackwater import disk
+from slackwater.disk import flush_path, make_directories, write_at
 from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
 from slackwater.runtime.segments import (
     FileKind,
@@ -24,13 +26,11 @@ from slackwater.runtime.segments import (
     Record,
     Recovered,
     flush,
-    flush_path,
     frame,
     load,
     replaced_files,
     stage,
     unfinished_files,
-    write_at,
 )
 
 __all__ = ["Journal", "Record", "Recovered", "Rotation"]
@@ -69,15 +69,12 @@ class Journal:
         """Lock a directory (made if need be), recover what it holds, and go on from there."""
         directory = Path(directory)
         with _explained(f"cannot open the journal in {directory}"):
-            made = [path for path in (directory, *directory.parents) if not path.exists()]
-            directory.mkdir(parents=True, exist_ok=True)
-            for path in made if durable else []:
-                flush_path(path.parent)
+            make_directories(directory, durable=durable)
             lock = _take_lock(directory)
             try:
                 return cls(directory, lock, load(directory), durable=durable)
             except BaseException:
-                os.close(lock)
+                disk.current.close(lock)
                 raise
 
     @staticmethod
@@ -176,14 +173,14 @@ class Journal:
                         self._check()
                         # Only the last segment may ever be found torn.
                         self._flush_segment()
-                        temporary.replace(path)
+                        disk.current.replace(temporary, path)
                         self._segment, segment = segment, self._segment
                         self._segment_bytes = os.fstat(self._segment).st_size
                         self._number += 1
                         self._directory_stale = True
                         return Rotation(self, self._number, self._appended, self._records)
                 finally:
-                    os.close(segment)
+                    disk.current.close(segment)
 
     def close(self) -> None:
         """Make everything durable and release the directory; closing twice is fine."""
@@ -196,8 +193,8 @@ class Journal:
             finally:
                 with self._writing:
                     self._failure = f"the journal in {self._directory} is closed: open it again"
-                    os.close(self._segment)
-                    os.close(self._lock)
+                    disk.current.close(self._segment)
+                    disk.current.close(self._lock)
                     self._segment = self._lock = -1
 
     def __enter__(self) -> Self:
@@ -222,14 +219,14 @@ class Journal:
     def _settle(self, loaded: Loaded) -> tuple[int, int]:
         """Remove what crashes left behind, and open the segment to go on with."""
         for unfinished in unfinished_files(self._directory):
-            unfinished.unlink()
+            disk.current.remove(unfinished)
         path = self._segment_path
         if loaded.tail_bytes:
-            segment = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            os.ftruncate(segment, loaded.tail_bytes)
+            segment = disk.current.open(path, os.O_WRONLY)
+            disk.current.truncate(segment, loaded.tail_bytes)
         else:
             segment, temporary = stage(FileKind.SEGMENT, path, self._number, [], self._durable)
-            temporary.replace(path)
+            disk.current.replace(temporary, path)
         if self._durable:  # the caller will act on what was recovered, flushed or not by then
             if loaded.recovered.snapshot is not None:
                 flush_path(FileKind.SNAPSHOT.path(self._directory, loaded.first))
@@ -237,13 +234,13 @@ class Journal:
                 flush_path(FileKind.SEGMENT.path(self._directory, number))
             flush_path(self._directory)
         for replaced in replaced_files(self._directory, loaded.first):
-            replaced.unlink()
+            disk.current.remove(replaced)
         return segment, os.fstat(segment).st_size
 
     def _take_back(self, start: int) -> None:
         self._segment_bytes = start
         try:
-            os.ftruncate(self._segment, start)
+            disk.current.truncate(self._segment, start)
         except OSError as error:
             self._failure = (
                 f"{self._segment_path} ends in an unfinished record that cannot be removed "
@@ -278,8 +275,8 @@ class Journal:
                 staged, temporary = stage(
                     FileKind.SNAPSHOT, path, rotation.number, snapshot, self._durable
                 )
-                os.close(staged)
-                temporary.replace(path)
+                disk.current.close(staged)
+                disk.current.replace(temporary, path)
                 if self._durable:
                     flush_path(self._directory)
             with self._writing:
@@ -289,7 +286,7 @@ class Journal:
                 self._recovered = Recovered()
             for replaced in replaced_files(self._directory, rotation.number):
                 with suppress(OSError):  # the next open, or the next snapshot, tries again
-                    replaced.unlink()
+                    disk.current.remove(replaced)
 
 
 @dataclass(frozen=True)
@@ -311,20 +308,20 @@ class Rotation:
 
 
 def _take_lock(directory: Path) -> int:
-    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = disk.current.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        disk.current.truncate(lock, 0)
+        write_at(lock, [str(os.getpid()).encode()], 0)
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode(errors="replace") or "unknown"
-        os.close(lock)
+        disk.current.close(lock)
         raise JournalLockedError(
             f"the journal in {directory} is in use by process {holder}: stop that one, or use "
             "another directory"
         ) from None
     except BaseException:
-        os.close(lock)
+        disk.current.close(lock)
         raise
     return lock
 

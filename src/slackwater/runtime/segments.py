@@ -27,6 +27,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from slackwater import disk
+from slackwater.disk import remove_if_there, write_at
 from slackwater.errors import JournalError, JournalVersionError
 
 VERSION = 2
@@ -97,47 +99,26 @@ def frame(header: dict[str, Any], payload: bytes) -> list[bytes]:
     return [lengths + _CRC.pack(zlib.crc32(lengths)) + text, payload, _END_MARK]
 
 
-def write_at(fd: int, buffers: list[bytes], offset: int) -> None:
-    """Write all buffers at an offset, with one call as long as the system takes them whole."""
-    pending = [memoryview(buffer) for buffer in buffers]
-    while pending:
-        written = os.pwritev(fd, pending, offset)
-        offset += written
-        while pending and written >= len(pending[0]):
-            written -= len(pending.pop(0))
-        if pending:
-            pending[0] = pending[0][written:]
-
-
 def stage(
     kind: FileKind, path: Path, number: int, buffers: list[bytes], durable: bool
 ) -> tuple[int, Path]:
     """Write a whole file under a temporary name; return it open, and that name."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         write_at(fd, [kind.file_header(number), *buffers], 0)
         if durable:
             flush(fd)
     except BaseException:
-        os.close(fd)
-        temporary.unlink(missing_ok=True)
+        disk.current.close(fd)
+        remove_if_there(temporary)
         raise
     return fd, temporary
 
 
 def flush(fd: int) -> None:
     """Return once the bytes of an open file are durable."""
-    os.fdatasync(fd)
-
-
-def flush_path(path: Path) -> None:
-    """Return once a file's bytes, or a directory's names, are durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    disk.current.sync_data(fd)
 
 
 def load(directory: Path) -> Loaded:
@@ -196,7 +177,7 @@ def _newest_snapshot(
 
 def _read_snapshot(directory: Path, number: int) -> Record:
     path = FileKind.SNAPSHOT.path(directory, number)
-    data = path.read_bytes()
+    data = disk.current.read(path)
     if not _opens_well(path, data, FileKind.SNAPSHOT, number):
         raise _damaged(path, 0)
     parsed = _parse(memoryview(data), _FILE_HEADER.size)
@@ -211,7 +192,7 @@ def _read_snapshot(directory: Path, number: int) -> Record:
 def _read_segment(directory: Path, number: int, *, last: bool) -> tuple[list[Record], int, int]:
     """Return the records, how many bytes are good, and how many bytes of a torn write follow."""
     path = FileKind.SEGMENT.path(directory, number)
-    data = path.read_bytes()
+    data = disk.current.read(path)
     if not _opens_well(path, data, FileKind.SEGMENT, number):
         unfinished = FileKind.SEGMENT.file_header(number).startswith(data.rstrip(b"\0"))
         if last and unfinished:

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import TimestampType
 
+from slackwater import disk
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.spark.sinks.base import PANE_FIELDS, PaneId
 from slackwater.spark.sinks.pane_tables import _keys, last_panes, window_keys, with_window_keys
@@ -219,10 +220,8 @@ def test_a_full_disk_at_any_step_shows_nothing_and_loses_nothing(
     writer = parquet(directory).open()
     writer.write(make_panes("ads", 0), 0)
     with monkeypatch.context() as patch:
-        if step == "write":
-            patch.setattr("slackwater.spark.sinks.durable_files.open", fail, raising=False)
-        else:
-            patch.setattr(os, {"sync file": "fsync", "rename": "replace"}[step], fail)
+        operation = {"write": "write", "sync file": "sync", "rename": "replace"}[step]
+        patch.setattr(disk.current, operation, fail)
         with pytest.raises(SinkError, match=f"cannot write {directory}.*free space"):
             writer.write(make_panes("ads", 1), 0)
     assert read_panes(directory).num_rows == 5

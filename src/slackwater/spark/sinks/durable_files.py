@@ -7,13 +7,14 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from slackwater import disk
+from slackwater.disk import flush_path, make_directories, remove_if_there, write_at
 from slackwater.errors import DescriptionError, SinkError
 
 TEMPORARY = "_tmp-"  # Spark, pandas and pyarrow pass over names that begin with an underscore
@@ -70,33 +71,28 @@ def as_sink_error(place: Path) -> Iterator[None]:
 
 def make_directory(directory: Path) -> None:
     """Make a directory whose name survives a power failure."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync_directory(made.parent)
+    make_directories(directory)
 
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush_path(directory)
 
 
 def replace_file(path: Path, chunks: Iterable[Any]) -> None:
     """Put a whole, durable file in the place of `path`; `sync_directory` makes its name durable."""
     temporary = path.with_name(TEMPORARY + path.name)
     try:
-        with open(temporary, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        handle = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_at(handle, chunks, 0)
+            disk.current.sync(handle)
+        finally:
+            disk.current.close(handle)
+        disk.current.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            remove_if_there(temporary)
         raise
 
 
@@ -104,27 +100,27 @@ def remove_temporaries(directory: Path) -> None:
     """Remove what a writer that was killed has left unfinished."""
     for leftover in directory.glob(TEMPORARY + "*"):
         if leftover.is_dir():
-            shutil.rmtree(leftover)
+            disk.current.remove_tree(leftover)
         else:
-            leftover.unlink()
+            disk.current.remove(leftover)
 
 
 class DirectoryLock:
     """Keep a directory to one writer; the lock goes with the process, however that ends."""
 
     def __init__(self, directory: Path) -> None:
-        handle = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = disk.current.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as failure:
-            os.close(handle)
+            disk.current.close(handle)
             if failure.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise SinkError(
                 f"{directory} is being written by another runtime: stop that one, or write to "
                 "another directory (queries of one runtime may share a directory)"
             ) from None
-        self._release = weakref.finalize(self, os.close, handle)
+        self._release = weakref.finalize(self, disk.current.close, handle)
 
     @property
     def held(self) -> bool:

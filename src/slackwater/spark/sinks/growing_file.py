@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slackwater import disk
 from slackwater.errors import SinkError
 
 # Arrow's own schema is left out: it would take more room than the rows of a small write.
@@ -65,7 +66,7 @@ class GrowingFile:
     @staticmethod
     def load(path: Path, schema: pa.Schema) -> GrowingFile | None:
         """Read a file back to go on with it; None where its columns are stored differently."""
-        content = pa.py_buffer(path.read_bytes())
+        content = pa.py_buffer(disk.current.read(path))
         metadata = pq.read_metadata(pa.BufferReader(content))
         _, fresh = _encode(_EMPTY, schema.empty_table())
         if not metadata.schema.equals(fresh.schema):

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from slackwater import disk
+from slackwater.disk import flush_path
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.spark.sinks.base import PANE_FIELDS, PaneId, Sink, SinkWriter
 from slackwater.spark.sinks.durable_files import (
@@ -155,17 +156,19 @@ class ParquetWriter(SinkWriter):
             stored = self._columns.conform_schema(schema)
             if target.name not in self._large and key not in self._recent:
                 staging = self._directory / f"{TEMPORARY}{lane}-{target.stem}"
-                staging.mkdir(exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    disk.current.make_directory(staging)
                 try:
                     files = staging / "files"
                     frame.coalesce(1).write.mode("overwrite").parquet(files.as_uri())
                     written = next(files.glob("*.parquet"))
                     if pq.read_metadata(written).num_rows:
                         _restore(written, stored, staging / target.name)
-                        os.replace(staging / target.name, target)
+                        disk.current.replace(staging / target.name, target)
                         self._large.add(target.name)
                 finally:
-                    shutil.rmtree(staging, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        disk.current.remove_tree(staging)
             sync_directory(self._directory)
             if target.exists():
                 return int(pq.read_metadata(target).num_rows)
@@ -268,5 +271,4 @@ def _restore(source: Path, schema: pa.Schema, target: Path) -> None:
         for batch in file.iter_batches():
             table = pa.Table.from_batches([batch]).select(schema.names)
             writer.write_table(table.cast(schema))
-    with open(target, "rb+") as written:
-        os.fsync(written.fileno())
+    flush_path(target)

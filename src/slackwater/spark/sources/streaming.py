@@ -18,8 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from slackwater import disk
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import FromSource, WatermarkStrategy, bounded
+from slackwater.disk import flush_path
 from slackwater.errors import DescriptionError, MissingRequirementError, SourceError
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.sources.base import SourceDescription, SourceReader
@@ -220,17 +222,9 @@ def land_batch(landing: Path, batch: DataFrame, number: int) -> None:
     written = landing / f"_batch-{number}-tmp"
     batch.write.mode("overwrite").parquet(f"file://{written}")
     for path in (*written.iterdir(), written):
-        _make_durable(path)
-    written.rename(final)
-    _make_durable(final.parent)
-
-
-def _make_durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush_path(path)
+    disk.current.replace(written, final)
+    flush_path(final.parent)
 
 
 def _message(error: Exception) -> str:
