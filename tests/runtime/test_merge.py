@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from slackwater.app import aggregates as sw
-from slackwater.app.aggregates import Aggregate, quoted
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.names import quoted
 from slackwater.runtime.merge import AggregateOverflowError, finish, merge
 
 AGGREGATES: dict[str, Aggregate] = {

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, Self
 
+from slackwater.app.names import quoted
 from slackwater.app.types import in_words, is_comparable, is_number, widened_decimal
 from slackwater.errors import DescriptionError
 
@@ -47,15 +48,6 @@ class Partial:
         """Write the Spark aggregate over partial rows, for all kinds that merge alone."""
         merged = self.merge.value.format(column=quoted(self.column))
         return f"CAST({merged} AS {self.keeps_type})" if self.keeps_type else merged
-
-
-def quoted(column: str) -> str:
-    """Quote a column name for Spark SQL.
-
-    >>> quoted("views__n")
-    '`views__n`'
-    """
-    return "`" + column.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from slackwater.app.aggregates import Aggregate, Count, quoted
+from slackwater.app.aggregates import Aggregate, Count
+from slackwater.app.names import quoted
 
 # A function from DataFrame to DataFrame; descriptions do not import Spark to say so.
 FrameFunction = Callable[[Any], Any]

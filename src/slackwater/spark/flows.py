@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, TimestampType
 
-from slackwater.app.aggregates import quoted
+from slackwater.app.names import quoted
 from slackwater.app.nodes import (
     EVENT_TIME,
     LegsNode,

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from slackwater.app.aggregates import Aggregate, Partial
+from slackwater.app.names import quoted
 from slackwater.app.nodes import EVENT_TIME
 from slackwater.app.outputs import Output
 from slackwater.app.sampled import sampled_partials
@@ -170,17 +171,17 @@ def step_frame(
     if template.samples:
         main = _sampled_main(template, stream, rows)
     elif template.keeps_rows:
-        main = stream.selectExpr(QUERY, SLICE, *_quoted(template.state_columns))
+        main = stream.selectExpr(QUERY, SLICE, *map(quoted, template.state_columns))
     elif counted:
         kept = event_columns(
             stream.columns, template.pipeline.event_time, template.output.by, template.aggregates
         )
-        columns = [f"{sql} AS `{name}`" for name, sql in kept.items()]
-        keys = _quoted(template.output.by)
+        columns = [f"{sql} AS {quoted(name)}" for name, sql in kept.items()]
+        keys = map(quoted, template.output.by)
         main = stream.selectExpr(QUERY, SLICE, *keys, f"1L AS {ROWS}", *columns)
     else:
         partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
-        grouped = stream.groupBy(QUERY, SLICE, *_quoted(template.output.by))
+        grouped = stream.groupBy(QUERY, SLICE, *map(quoted, template.output.by))
         times = spans(template.output.windows, template.pipeline.event_time)
         main = grouped.agg(
             F.count(F.lit(1)).alias(ROWS),
@@ -189,7 +190,7 @@ def step_frame(
         )
     nothing = ["NULL"] * len(template.state_columns)
     result = main.selectExpr(
-        QUERY, SLICE, *_quoted(template.state_columns), f"NULL AS {STATISTICS}"
+        QUERY, SLICE, *map(quoted, template.state_columns), f"NULL AS {STATISTICS}"
     )
     for index, (frame, reader) in enumerate(zip(measured, template.readers, strict=True)):
         result = result.union(
@@ -204,7 +205,7 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
     """Aggregate the rows of a sample by sub-stream, or keep them; count all records beside them."""
     windows = template.output.windows
     assert isinstance(windows, Windows)
-    time = f"unix_millis(`{template.pipeline.event_time}`)"
+    time = f"unix_millis({quoted(template.pipeline.event_time)})"
     number = QUERY if template.query is None else f"{template.query}"
     width = substream_of(windows)
     keys = template.stratified_by
@@ -212,11 +213,11 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
     main = main.withColumn(GROUP, F.expr(group_sql(keys)))
     if not template.keeps_rows:
         partials = [F.expr(partial.sql).alias(partial.column) for partial in template.partials]
-        grouped = main.groupBy(QUERY, SLICE, *_quoted(template.output.by), SUBSTREAM, GROUP)
+        grouped = main.groupBy(QUERY, SLICE, *map(quoted, template.output.by), SUBSTREAM, GROUP)
         main = grouped.agg(F.count(F.lit(1)).alias(ROWS), *partials)
     kept = [name for name in template.state_columns if name not in STRATUM_COLUMNS]
     nothing = [f"CAST(NULL AS {kind})" for kind in ("BIGINT", "BIGINT", "INT", "DOUBLE")]
-    main = main.selectExpr(QUERY, SLICE, *_quoted(kept), SUBSTREAM, *nothing, GROUP)
+    main = main.selectExpr(QUERY, SLICE, *map(quoted, kept), SUBSTREAM, *nothing, GROUP)
     counted = population_frame(
         windows,
         template.readers,
@@ -247,24 +248,24 @@ def sliced(template: Template, stream: DataFrame) -> DataFrame:
     """
     windows = template.output.windows
     query = QUERY if template.query is None else f"{template.query}"
-    expression = windows.slice_sql(f"unix_millis(`{template.pipeline.event_time}`)", query)
+    expression = windows.slice_sql(f"unix_millis({quoted(template.pipeline.event_time)})", query)
     columns = ["*", f"{expression} AS {SLICE}"]
     if template.query is not None:
         columns.append(f"{template.query} AS {QUERY}")
     frame = stream.selectExpr(*columns)
     if not windows.grid(0).has_gaps:
         return frame
-    return frame.where(f"{SLICE} IS NOT NULL OR `{template.pipeline.event_time}` IS NULL")
+    return frame.where(f"{SLICE} IS NOT NULL OR {quoted(template.pipeline.event_time)} IS NULL")
 
 
 def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFrame:
     """List the records that have no usable event time, with the reason."""
-    time = f"`{reader.event_time}`"
+    time = quoted(reader.event_time)
     reason = (
         f"CASE WHEN {MALFORMED} IS NOT NULL THEN 'malformed' "
         f"WHEN {time} IS NULL THEN 'no event time' ELSE 'ahead of time' END"
     )
-    columns = ", ".join(f"`{field.name}`" for field in reader.schema.fields)
+    columns = ", ".join(f"{quoted(field.name)}" for field in reader.schema.fields)
     return rows.where(f"NOT ({_valid(reader)})").selectExpr(
         QUERY,
         f"{index} AS input",
@@ -304,7 +305,7 @@ def too_late_frame(
 
 def timeless_frame(template: Template, rows: Sequence[DataFrame]) -> DataFrame:
     """List the rows that a transform left without event time."""
-    time = f"`{template.pipeline.event_time}`"
+    time = quoted(template.pipeline.event_time)
     return _unused_rows(template, rows, f"{time} IS NULL", "no event time")
 
 
@@ -320,13 +321,13 @@ def _unused_rows(
     join = template.output.join
     hidden = {EVENT_TIME, *(join.marks if join is not None else ())}
     fields = (field.name for field in template.pipeline.columns.fields)
-    columns = ", ".join(_quoted(name for name in fields if name not in hidden))
+    columns = ", ".join(quoted(name) for name in fields if name not in hidden)
     return stream.where(condition).selectExpr(
         QUERY,
         "CAST(NULL AS INT) AS input",
         f"CAST({kept[0]} AS INT) AS {PARTITION}",
         f"CAST({kept[1]} AS BIGINT) AS {OFFSET}",
-        f"`{template.pipeline.event_time}` AS event_time",
+        f"{quoted(template.pipeline.event_time)} AS event_time",
         f"timestamp_millis(CAST({kept[2]} AS BIGINT)) AS arrival",
         f"'{reason}' AS reason",
         f"to_json(struct({columns})) AS record",
@@ -350,7 +351,7 @@ def entry_rows(
 def _valid(reader: SourceReader) -> str:
     if reader.trusted:
         return "TRUE"
-    time, latest = f"`{reader.event_time}`", f"{ARRIVAL} + {reader.max_ahead_ms}L"
+    time, latest = quoted(reader.event_time), f"{ARRIVAL} + {reader.max_ahead_ms}L"
     valid = f"{MALFORMED} IS NULL AND {time} IS NOT NULL AND unix_millis({time}) <= {latest}"
     if isinstance(reader.watermark, Punctuated):
         valid += f" AND coalesce({_announced(reader.watermark)} <= {latest}, TRUE)"
@@ -363,7 +364,7 @@ def _announced(watermark: Punctuated) -> str:
 
 def _statistics(index: int, reader: SourceReader) -> str:
     """Write the statistics of one query's partition as one SQL aggregate: a JSON object."""
-    valid, time = _valid(reader), f"unix_millis(`{reader.event_time}`)"
+    valid, time = _valid(reader), f"unix_millis({quoted(reader.event_time)})"
     delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
     told, holds = time, valid
     if isinstance(reader.watermark, Punctuated):
@@ -379,7 +380,3 @@ def _statistics(index: int, reader: SourceReader) -> str:
         f"'delay_sum', sum({delay}) FILTER (WHERE {valid}), "
         f"'delay_squares', sum({delay} * {delay}) FILTER (WHERE {valid})))"
     )
-
-
-def _quoted(names: Iterable[str]) -> list[str]:
-    return [f"`{name}`" for name in names]

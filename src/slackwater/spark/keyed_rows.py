@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slackwater.app.aggregates import Aggregate, Count, quoted
+from slackwater.app.aggregates import Aggregate, Count
+from slackwater.app.names import quoted
 from slackwater.app.windows import CountWindows, KeyedWindows, Windows
 from slackwater.spark.sources.base import OFFSET, PARTITION
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.bounds import bound_names
 from slackwater.app.checks import RESERVED_NAMES
+from slackwater.app.names import quoted
 from slackwater.app.outputs import Output
 from slackwater.app.sampled import check_sampled_types
 from slackwater.app.types import is_number
@@ -55,7 +56,7 @@ _STREAM_SIDE = {
 
 def visible_columns(reader: SourceReader) -> list[str]:
     """List, as SQL, what a transform sees: the source's own columns and the query's number."""
-    return [f"`{field.name}`" for field in reader.schema.fields] + [QUERY]
+    return [quoted(field.name) for field in reader.schema.fields] + [QUERY]
 
 
 class CheckedPipeline:

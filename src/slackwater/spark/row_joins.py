@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from slackwater.app.aggregates import Aggregate, quoted
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.names import quoted
 from slackwater.app.nodes import SidesNode
 
 WINDOW = "_sw_window"

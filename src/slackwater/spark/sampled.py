@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from slackwater.app.aggregates import quoted
 from slackwater.app.bounds import WEIGHT
+from slackwater.app.names import quoted
 from slackwater.app.outputs import Output
 from slackwater.app.windows import Windows
 from slackwater.sampling.delays import bin_sql
@@ -109,7 +109,7 @@ def _listed_sql(keys: Sequence[str]) -> str:
 
 
 def _rate_sql(reader: SourceReader) -> str:
-    time = f"unix_millis(`{reader.event_time}`)"
+    time = f"unix_millis({quoted(reader.event_time)})"
     place = f"({time} - {SAMPLE}.origin) div {SAMPLE}.width"
     inside = f"{time} >= {SAMPLE}.origin AND {place} < size({SAMPLE}.rates)"
     return (
@@ -148,7 +148,7 @@ def population_frame(
     width = substream_of(windows)
     counted: DataFrame | None = None
     for frame, reader, usable in zip(rows, readers, valid, strict=True):
-        time = f"unix_millis(`{reader.event_time}`)"
+        time = f"unix_millis({quoted(reader.event_time)})"
         delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
         one = frame.where(usable).selectExpr(
             QUERY,

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from slackwater.app.aggregates import Aggregate, quoted
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.names import quoted
 from slackwater.app.nodes import LegsNode
 from slackwater.app.outputs import ColumnFunction, Output, Stage
 from slackwater.app.types import check_key

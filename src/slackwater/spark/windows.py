@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from slackwater.app.aggregates import quoted
 from slackwater.app.bounds import WEIGHT
+from slackwater.app.names import quoted, sql_text
 from slackwater.app.nodes import joined
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import WINDOW, aggregated_join, joined_rows
@@ -34,9 +34,8 @@ class PaneValues:
 
     def expressions(self) -> list[str]:
         """Write the columns as Spark SQL."""
-        name = self.query.replace("\\", "\\\\").replace("'", "\\'")
         return [
-            f"'{name}' AS query",
+            f"{sql_text(self.query)} AS query",
             f"timestamp_millis({self.start_ms}L) AS window_start",
             f"timestamp_millis({self.end_ms}L) AS window_end",
             f"CAST({self.pane} AS INT) AS pane",

@@ -13,7 +13,8 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from slackwater.app.aggregates import Aggregate, quoted
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.names import quoted, sql_text
 from slackwater.app.nodes import LegsNode, Node, SidesNode, leaves
 from slackwater.app.outputs import ColumnFunction, Output
 from slackwater.app.windows import KeyedWindows, Windows
@@ -133,7 +134,7 @@ def _labelled(result: DataFrame, windows: Windows, query: str) -> DataFrame:
 
 def _labels(start: str, windows: Windows, query: str) -> list[str]:
     return [
-        f"'{query}' AS query",
+        f"{sql_text(query)} AS query",
         f"timestamp_micros({start}) AS window_start",
         f"timestamp_micros({start} + {windows.size_ms * 1_000}L) AS window_end",
     ]

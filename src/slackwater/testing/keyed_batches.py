@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from slackwater.app.aggregates import Aggregate, quoted
+from slackwater.app.aggregates import Aggregate
+from slackwater.app.names import quoted, sql_text
 from slackwater.app.outputs import Output
 from slackwater.app.windows import CountWindows, KeyedWindows
 from slackwater.spark.flows import Flow
@@ -28,7 +29,7 @@ def keyed_batch(output: Output, windows: KeyedWindows, rows: Flow, query: str) -
             F.min("_time").alias("window_start"), F.max("_time").alias("window_end"), *values
         )
     else:
-        session = F.session_window(rows.event_time, f"{windows.gap_ms} milliseconds")
+        session = F.session_window(F.col(quoted(rows.event_time)), f"{windows.gap_ms} milliseconds")
         result = rows.frame.groupBy(session, *keys).agg(*values)
         result = result.selectExpr(
             "session_window.start AS window_start",
@@ -36,7 +37,8 @@ def keyed_batch(output: Output, windows: KeyedWindows, rows: Flow, query: str) -
             *keys,
             *names,
         )
-    return result.selectExpr(f"'{query}' AS query", "window_start", "window_end", *keys, *names)
+    labels = [f"{sql_text(query)} AS query", "window_start", "window_end"]
+    return result.selectExpr(*labels, *keys, *names)
 
 
 def batch_values(rows: DataFrame, aggregates: Mapping[str, Aggregate]) -> list[Column]:

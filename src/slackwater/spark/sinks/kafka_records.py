@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from slackwater.app.aggregates import quoted
+from slackwater.app.names import quoted
 from slackwater.errors import SinkError
 from slackwater.spark.kafka.json_rows import json_objects
 from slackwater.spark.sinks.base import PANE_COLUMNS, RETRACTED

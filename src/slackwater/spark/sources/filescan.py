@@ -16,8 +16,9 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from slackwater.app.names import quoted, sql_text
 from slackwater.spark.sources.base import ARRIVAL, MALFORMED, OFFSET, PARTITION, QUERY
-from slackwater.spark.sources.inline import LINE, JsonRecords, sql_name, sql_text
+from slackwater.spark.sources.inline import LINE, JsonRecords
 
 # Smaller JSON files are read whole, which numbers their lines; larger ones are read in parts.
 LARGE_FILE_BYTES = 16_777_216
@@ -46,7 +47,7 @@ def scan_parquet(
     """Read Parquet files as `schema`, then SYSTEM_COLUMNS."""
     if not wanted:
         return _nothing(spark, schema)
-    columns = [sql_name(field.name) for field in schema.fields]
+    columns = [quoted(field.name) for field in schema.fields]
     return (
         spark.read.schema(schema)
         .option("recursiveFileLookup", "true")

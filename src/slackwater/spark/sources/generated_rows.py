@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from slackwater.app.names import quoted
 from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import UPPER_UNIFORM_SQL, arrival_us_sql
 from slackwater.progress.distributions import DelayDistribution
@@ -52,7 +53,7 @@ class RowShape:
             "coalesce(r.start_us, 0L) AS start_us",
             "coalesce(r.gap_us, 0D) AS gap_us",
             *(
-                f"coalesce(get(r.parameters, {place}), 0D) AS {_quoted(name)}"
+                f"coalesce(get(r.parameters, {place}), 0D) AS {quoted(name)}"
                 for place, name in enumerate(self.parameters)
             ),
             f"explode(if({first} < r.until, {offsets}, array())) AS n",
@@ -67,16 +68,16 @@ class RowShape:
             f"{UPPER_UNIFORM_SQL.format(h=h)} AS u",
             f"{_key_sql(h, self.keys, self.skew)} AS key",
             f"{arrival_us_sql(self.irregular)} AS arrival_us",
-            *map(_quoted, self.parameters),
+            *map(quoted, self.parameters),
             *further,
         )
         for layer in layers(self.helpers):
-            written = (f"{expression} AS {_quoted(name)}" for name, expression in layer)
+            written = (f"{expression} AS {quoted(name)}" for name, expression in layer)
             records = records.selectExpr("*", *written)
         event_us = f"arrival_us - cast({self.delay.sql('u')} * 1000D AS bigint)"
         return records.selectExpr(
-            *(f"{expression} AS {_quoted(name)}" for name, expression in self.columns),
-            f"timestamp_micros({event_us}) AS {_quoted(self.event_time)}",
+            *(f"{expression} AS {quoted(name)}" for name, expression in self.columns),
+            f"timestamp_micros({event_us}) AS {quoted(self.event_time)}",
             f"query AS {QUERY}",
             f"partition AS {PARTITION}",
             f"n AS {OFFSET}",
@@ -110,8 +111,9 @@ def layers(helpers: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     """
     found: list[list[tuple[str, str]]] = []
     for name, expression in helpers:
-        words = set(re.findall(r"\w+", expression.lower()))
-        if not found or any(earlier.lower() in words for earlier, _ in found[-1]):
+        words = {*re.findall(r"\w+|`(?:[^`]|``)*`", expression.lower())}
+        before = [earlier.lower() for earlier, _ in found[-1]] if found else []
+        if not found or any(each in words or quoted(each) in words for each in before):
             found.append([])
         found[-1].append((name, expression))
     return found
@@ -123,7 +125,3 @@ def _key_sql(h: str, keys: int, skew: float) -> str:
         return f"shiftright(({h} & {LOWER_HALF}) * {keys}, 32)"
     u = f"(({h} & {LOWER_HALF}) * {UNIT}D)"
     return f"cast({AliasTable.of(zipf_shares(keys, skew)).sql(u)} AS bigint)"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater.app.names import quoted, sql_text
 from slackwater.errors import DescriptionError
 from slackwater.spark.sources.base import (
     ARRIVAL,
@@ -119,7 +120,7 @@ class JsonRecords:
 
         Columns of `frame` to be `carried` along come between the two, `further` ones behind.
         """
-        kept = (QUERY, PARTITION, OFFSET, ARRIVAL, *map(sql_name, carried), *further, LINE)
+        kept = (QUERY, PARTITION, OFFSET, ARRIVAL, *map(quoted, carried), *further, LINE)
         parsed = f"{self._from_json(LINE, self._line_ddl())} AS {_PARSED}"
         rows = frame.where(f"trim(BOTH ' \\t' FROM {LINE}) <> ''").selectExpr(*kept, parsed)
         return self._columns(rows, carried, further)
@@ -161,7 +162,7 @@ class JsonRecords:
             )
             .selectExpr(
                 *(QUERY, PARTITION, f"first + at AS {OFFSET}", f"each.arrivals AS {ARRIVAL}"),
-                *(f"each.{sql_name(name)}" for name in carried),
+                *(f"each.{quoted(name)}" for name in carried),
                 *further,
                 f"coalesce(each.lines, '') AS {LINE}",
                 f"each.rows AS {_ROW}",
@@ -179,8 +180,8 @@ class JsonRecords:
         read_already: bool = False,
     ) -> DataFrame:
         """Take the columns out of _PARSED where it is valid, or out of _ROW where that is there."""
-        placed = (*map(sql_name, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
-        cells = {field.name: f"{_PARSED}.{sql_name(field.name)}" for field in self.schema.fields}
+        placed = (*map(quoted, carried), QUERY, PARTITION, OFFSET, ARRIVAL)
+        cells = {field.name: f"{_PARSED}.{quoted(field.name)}" for field in self.schema.fields}
         # from_json stops after the first object. If the first brace that closes is the last
         # character, nothing can follow; else a second look decides.
         valid = (
@@ -190,7 +191,7 @@ class JsonRecords:
         )
         if read_already:
             valid = f"({_ROW} IS NOT NULL OR {valid})"
-            cells = {name: f"coalesce({_ROW}.{sql_name(name)}, {cells[name]})" for name in cells}
+            cells = {name: f"coalesce({_ROW}.{quoted(name)}, {cells[name]})" for name in cells}
         instants = {
             field.name: (f"_sw_instant_{index}", self._instant_sql(cells[field.name]))
             for index, field in enumerate(self.schema.fields)
@@ -199,7 +200,7 @@ class JsonRecords:
         for name, (alias, _) in instants.items():
             valid += f" AND ({cells[name]} IS NULL OR {alias} IS NOT NULL)"
         cells |= {name: alias for name, (alias, _) in instants.items()}
-        columns = (f"if({_VALID}, {cell}, NULL) AS {sql_name(n)}" for n, cell in cells.items())
+        columns = (f"if({_VALID}, {cell}, NULL) AS {quoted(n)}" for n, cell in cells.items())
         return (
             frame.selectExpr("*", *(f"{sql} AS {alias}" for alias, sql in instants.values()))
             .selectExpr("*", f"{valid} AS {_VALID}")
@@ -295,25 +296,9 @@ def checked_schema(schema: StructType | str, event_time: str) -> StructType:
     return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in parsed.fields])
 
 
-def sql_text(text: str) -> str:
-    r"""Write a SQL string literal.
-
-    >>> sql_text("it's")
-    "'it\\'s'"
-    """
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def sql_name(name: str) -> str:
-    """Quote a column's name."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _ddl(kind: DataType) -> str:
     if isinstance(kind, StructType):
-        return (
-            f"struct<{', '.join(f'{sql_name(f.name)}: {_ddl(f.dataType)}' for f in kind.fields)}>"
-        )
+        return f"struct<{', '.join(f'{quoted(f.name)}: {_ddl(f.dataType)}' for f in kind.fields)}>"
     if isinstance(kind, ArrayType):
         return f"array<{_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from slackwater.app.durations import Duration, to_ms
+from slackwater.app.names import sql_text
 from slackwater.app.watermarks import FromSource, Punctuated, WatermarkStrategy, bounded
 from slackwater.errors import DescriptionError
 from slackwater.spark.kafka.avro_types import spark_schema
@@ -27,7 +28,7 @@ from slackwater.spark.kafka.lines import RecordFormat
 from slackwater.spark.kafka.records import Partition
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.sources.base import SourceDescription
-from slackwater.spark.sources.inline import Epoch, JsonRecords, checked_schema, sql_text
+from slackwater.spark.sources.inline import Epoch, JsonRecords, checked_schema
 from slackwater.spark.sources.kafka_reader import KafkaReader
 
 OnLostData = Literal["fail", "skip"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from slackwater.app.names import quoted
 from slackwater.errors import UnavailableError
 from slackwater.spark.kafka.hub import KafkaHub
 from slackwater.spark.kafka.lines import NOTE_STRUCT, RecordLines
@@ -23,7 +24,7 @@ from slackwater.spark.sources.base import (
     Range,
     ScanReader,
 )
-from slackwater.spark.sources.inline import LINE, JsonRecords, sql_name, whole_text
+from slackwater.spark.sources.inline import LINE, JsonRecords, whole_text
 from slackwater.spark.sources.kafka_scan import NOTE, ScanTask, WantedSpan, arrivals_ms
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class KafkaRows(LateBoundReader, ScanReader):
         if name is None:
             return self._records.parse_runs(runs.drop(NOTE), further=further)
         rows = self._records.parse_runs(runs, [NOTE], further=further)
-        return rows.selectExpr(*(_note(name) if c == NOTE else sql_name(c) for c in rows.columns))
+        return rows.selectExpr(*(_note(name) if c == NOTE else quoted(c) for c in rows.columns))
 
     def scan(self, spark: SparkSession, ranges: Sequence[tuple[int, Range]]) -> DataFrame:
         """Let executors read the ranges of many queries, spread evenly over tasks."""
@@ -172,7 +173,7 @@ class KafkaRows(LateBoundReader, ScanReader):
 
 
 def _note(column: str) -> str:
-    return f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {sql_name(column)}"
+    return f"from_json({NOTE}, '{NOTE_STRUCT.simpleString()}') AS {quoted(column)}"
 
 
 def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
