@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ class QuerySampler:
         start_ms = deadline_ms - self._grid.size_ms
         at_ms = self._planner.closes_at_ms(self.monitor(state), start_ms, deadline_ms)
         if at_ms is not None and self._retry[0] == deadline_ms:
-            at_ms = max(at_ms, self._retry[1])
+            return max(float(at_ms), self._retry[1])
         return at_ms
 
     def planned(
@@ -86,7 +87,7 @@ class QuerySampler:
         now_ms: float,
     ) -> tuple[PlannedRange, ...]:
         """Say how the records of some ranges are sampled."""
-        as_of_ms = float(int(now_ms))
+        as_of_ms = float(math.floor(now_ms))  # moments are whole
         for index, reader in enumerate(readers):
             positions = {piece.partition: piece.until for i, piece in ranges if i == index}
             waiting_ms = reader.oldest_arrival_ms(positions, now_ms)

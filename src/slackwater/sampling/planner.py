@@ -130,7 +130,7 @@ class Planner:
     seed: int
     method: Method = "early"
     # The last answer of `closes_at_ms`: the runtime and `plan` ask for the same one.
-    _closing: tuple[Monitor, int, int, float | None] | None = field(
+    _closing: tuple[Monitor, int, int, int | None] | None = field(
         default=None, init=False, repr=False
     )
 
@@ -143,22 +143,26 @@ class Planner:
         shares = monitor.delays.arrived_shares(edges, now_ms)
         return [Stretch(expected, share) for share in shares]
 
-    def closes_at_ms(self, monitor: Monitor, start_ms: int, end_ms: int) -> float | None:
-        """Return the earliest moment at which a window may close; None: when its source says so."""
+    def closes_at_ms(self, monitor: Monitor, start_ms: int, end_ms: int) -> int | None:
+        """Return the earliest moment at which a window may close; None: when its source says so.
+
+        Like all moments of records it is a whole millisecond: a step knows only up to which of
+        these it has read everything, so at a fraction of one it could not close what is due.
+        """
         last = self._closing
         if last is None or last[0] is not monitor or last[1:3] != (start_ms, end_ms):
             last = (monitor, start_ms, end_ms, self._closing_moment(monitor, start_ms, end_ms))
             self._closing = last
         return last[3]
 
-    def _closing_moment(self, monitor: Monitor, start_ms: int, end_ms: int) -> float | None:
+    def _closing_moment(self, monitor: Monitor, start_ms: int, end_ms: int) -> int | None:
         if not monitor.learned or self.method == "patient":
             return None
         if monitor.delays.quantile_ms(0.5) > end_ms - start_ms:
             return None  # old data, read again: its delays tell nothing of what is still to come
         first, last = float(end_ms), end_ms + monitor.delays.longest_ms + 2.0
         if self._feasible(monitor, start_ms, end_ms, np.array([first]))[0]:
-            return first
+            return end_ms
         apart_ms = math.inf
         while apart_ms > _PRECISION_MS:  # not feasible at `first`; feasible at `last`, if ever
             moments, apart_ms = np.linspace(first, last, _PROBES + 1, retstep=True)
@@ -167,7 +171,7 @@ class Planner:
                 return None
             place = int(np.argmax(enough))
             first, last = float(moments[place]), float(moments[place + 1])
-        return last
+        return math.ceil(last)
 
     def plan(
         self,
@@ -207,7 +211,7 @@ class Planner:
             stretches = [Stretch(each.expected, 1.0) for each in parts_of]
         else:
             # A step ahead of its time samples for the moment at which the window will close.
-            now_ms = max(as_of_ms, closes_at_ms)
+            now_ms = max(as_of_ms, float(closes_at_ms))
             stretches = self.stretches(monitor, start_ms, end_ms, now_ms)
         allowed = self._allowed(monitor, stretches)
         share = sampled_share(stretches, monitor.spread, allowed)
