@@ -8,24 +8,22 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from pyspark.sql import SparkSession
 
-from slackwater.app.durations import Duration, to_ms
-from slackwater.app.sizes import to_bytes
+from slackwater.app.durations import Duration
 from slackwater.app.stream import App
-from slackwater.errors import DescriptionError
-from slackwater.lateness.tier_policies import default_tiering
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
 from slackwater.runtime.auditing import Auditor
 from slackwater.runtime.block_files import storage_files
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.clerk import DeadLetterClerk
-from slackwater.runtime.clock import Clock, SystemClock
+from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.deploying import Deployer
 from slackwater.runtime.emitting import PaneEmitter
@@ -38,10 +36,10 @@ from slackwater.runtime.loop import Loop
 from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
+from slackwater.runtime.settings import DeadLetterKind, RuntimeSettings, StateKind
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
-from slackwater.scheduling.klink import klink
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.frames import Template
 from slackwater.spark.latebound import parallelism, stored_bytes
@@ -57,6 +55,7 @@ logger = logging.getLogger("slackwater")
 class Runtime:
     """Run many window queries together on one Spark.
 
+    `policy` says which run next: `sw.klink()` unless given, or the name of one ("deadline").
     `journal` is the directory that makes it crash-proof (None: a temporary one, for trying out).
     `slots` is how many steps run at once (default: Spark's parallelism). `budget` is about how long
     a step may take; a larger backlog is worked off in slices. `memory` is how much window state may
@@ -71,65 +70,79 @@ class Runtime:
         self,
         spark: SparkSession,
         *,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         journal: str | os.PathLike[str] | None = None,
         slots: int | None = None,
         budget: Duration = "250 ms",
         memory: str | int = "1 GB",
-        state: Literal["tiered", "memory"] = "tiered",
+        state: StateKind = "tiered",
         storage: str | os.PathLike[str] | None = None,
         tiering: TierPolicy | None = None,
         prepare: bool = True,
         durable: bool = True,
-        dead_letters: Literal["file", "count"] = "file",
+        dead_letters: DeadLetterKind = "file",
         limits: Limits | None = None,
         profile: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Open the journal, and find out where its queries stand."""
-        if slots is not None and slots < 1:
-            raise DescriptionError(f"slots={slots}: at least one step must be able to run")
-        if dead_letters not in ("file", "count"):
-            raise DescriptionError(f"dead_letters={dead_letters!r}: use 'file' or 'count'")
-        if state not in ("tiered", "memory"):
-            raise DescriptionError(f"state={state!r}: use 'tiered' or 'memory'")
-        budget_bytes, tiered = to_bytes(memory, "memory"), state == "tiered"
+        settings = RuntimeSettings.checked(
+            policy=policy,
+            journal=journal,
+            slots=slots,
+            budget=budget,
+            memory=memory,
+            state=state,
+            storage=storage,
+            tiering=tiering,
+            prepare=prepare,
+            durable=durable,
+            dead_letters=dead_letters,
+            limits=limits,
+            profile=profile,
+            clock=clock,
+        )
         if prepare and spark.conf.get("spark.sql.adaptive.enabled", "true") == "true":
             logger.warning(
                 "spark.sql.adaptive.enabled is on, so no plan can be prepared and every step is "
                 "planned anew; turn it off in this session, or start it with slackwater.session()"
             )
         self._spark = spark
-        self._clock = clock or SystemClock()
-        self._slots = slots or parallelism(spark)
-        self._temporary = None
-        if journal is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="slackwater-")
-            journal = self._temporary.name
-        self.directory = Path(journal)
-        self._ledger = Ledger(self.directory, durable=durable)
-        self._blocks = BlockStore(storage_files(self.directory, storage))
-        try:
-            self._blocks.tidy(self._ledger.block_paths())
-        except BaseException:
-            self._ledger.close()
-            raise
+        self._clock = settings.clock
+        self._slots = settings.slots or parallelism(spark)
+        with ExitStack() as opened:
+            self._open(settings, opened)
+            self._opened = opened.pop_all()
+
+    def _open(self, settings: RuntimeSettings, opened: ExitStack) -> None:
+        """Open everything; `opened` closes what is open, the last first."""
+        spark, directory, limits = self._spark, settings.directory, settings.limits
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="slackwater-")
+            opened.callback(temporary.cleanup)
+            directory = Path(temporary.name)
+        self.directory = directory
+        self._ledger = Ledger(directory, durable=settings.durable)
+        opened.callback(self._ledger.close)
+        self._blocks = BlockStore(storage_files(directory, settings.storage))
+        self._blocks.tidy(self._ledger.block_paths())
         self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
-        self._lane = IoLane()
-        self._runner = StepRunner(spark, prepare=prepare, profile=profile)
-        self._fleet = Fleet(tiered=tiered, copied_bytes=self._staged.bytes_of)
+        self._runner = StepRunner(spark, prepare=settings.prepare, profile=settings.profile)
+        self._fleet = Fleet(tiered=settings.tiered, copied_bytes=self._staged.bytes_of)
         self._deployer = Deployer(spark, self._ledger, self._blocks, self._fleet, self._clock)
+        opened.callback(self._close_deployed)
+        self._lane = IoLane()
+        opened.callback(self._lane.close)
         self._warm: Counter[Template] = Counter()  # plans made ahead
-        self.dead_letters = DeadLetterFiles(self.directory / "dead-letters")
-        limits = limits or Limits()
+        self.dead_letters = DeadLetterFiles(directory / "dead-letters")
         placer = Placer(
             self._blocks,
             self._staged,
             self._lane,
             limits,
-            budget_bytes=budget_bytes,
+            budget_bytes=settings.memory_bytes,
             used_bytes=lambda: self._fleet.state_bytes,
-            tiered=tiered,
+            tiered=settings.tiered,
         )
         executor = StepExecutor(
             self._runner,
@@ -139,7 +152,7 @@ class Runtime:
             PaneEmitter(spark, self._staged, self._deployer.sinks, limits),
             StepPools(spark),
             self._clock,
-            files_dead_letters=dead_letters == "file",
+            files_dead_letters=settings.files_dead_letters,
         )
         transfers = Transfers(
             self._ledger,
@@ -152,27 +165,29 @@ class Runtime:
             transfers,
             self._staged,
             self._lane,
-            tiering or default_tiering(),
-            budget_bytes,
+            settings.tiering,
+            settings.memory_bytes,
             lambda: self._fleet.queries,
             self._fleet.reweigh,
         )
+        opened.callback(self._tiers.close)
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
         self._live = LiveInputs(self._fleet, self.directory)
         self._loop = Loop(
             fleet=self._fleet,
             ledger=self._ledger,
             executor=executor,
-            clerk=clerk if dead_letters == "file" else None,
+            clerk=clerk if settings.files_dead_letters else None,
             auditor=Auditor(spark, self._runner, self._deployer.exactly),
-            policy=policy or klink(),
+            policy=settings.policy,
             clock=self._clock,
             slots=self._slots,
-            budget_ms=to_ms(budget, "budget"),
+            budget_ms=settings.budget_ms,
             live=self._live,
-            memory=MemoryGauge(budget_bytes, lambda: stored_bytes(spark)),
-            tiers=self._tiers if tiered else None,
+            memory=MemoryGauge(settings.memory_bytes, lambda: stored_bytes(spark)),
+            tiers=self._tiers if settings.tiered else None,
         )
+        opened.callback(self._loop.close)
 
     def deploy(
         self, app: App, name: str, *, reset: bool = False, **inputs: SourceDescription
@@ -270,17 +285,17 @@ class Runtime:
         return list(self._loop.decide_ms)
 
     def close(self) -> None:
-        """Finish, and release the journal, the sinks and the sources."""
-        self._loop.close()
-        self._tiers.close()
-        for query in self._fleet.queries:
-            for reader in query.readers:
-                reader.close()
-        for sink in self._deployer.sinks.values():
-            sink.close()
-        self._ledger.close()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        """Finish, and release the journal, the sinks and the sources; closing twice is fine."""
+        self._opened.close()
+
+    def _close_deployed(self) -> None:
+        """Release sinks and sources, each whatever becomes of the others."""
+        with ExitStack() as all_of_them:
+            for sink in self._deployer.sinks.values():
+                all_of_them.callback(sink.close)
+            for query in self._fleet.queries:
+                for reader in query.readers:
+                    all_of_them.callback(reader.close)
 
     def __enter__(self) -> Self:
         """Use it as a context manager, so that it is closed whatever happens."""
