@@ -17,9 +17,9 @@ help: ## Show what can be made
 
 install: $(INSTALLED) ## Create .venv with Slackwater and all that its development needs
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml lab/pyproject.toml
 	scripts/ensure_venv.sh $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./lab
 	@touch $@
 
 demo: $(INSTALLED) ## Run the demonstration
@@ -27,7 +27,7 @@ demo: $(INSTALLED) ## Run the demonstration
 
 flink: $(FLINK)/.installed ## Install Flink, for `slackwater bench` to compare with (330 MB to download)
 
-$(FLINK)/.installed: scripts/ensure_flink.sh $(wildcard src/slackwater/bench/flink/java/*.java)
+$(FLINK)/.installed: scripts/ensure_flink.sh $(wildcard lab/src/slackwater_lab/bench/flink/java/*.java)
 	$(WITH_JAVA) scripts/ensure_flink.sh $(FLINK)
 	@touch $@
 

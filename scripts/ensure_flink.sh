@@ -5,7 +5,7 @@ set -eu
 
 VERSION=2.3.0
 home=$1
-sources=$(dirname "$0")/../src/slackwater/bench/flink/java
+sources=$(dirname "$0")/../lab/src/slackwater_lab/bench/flink/java
 
 say() { printf '%s\n' "$*" >&2; }
 

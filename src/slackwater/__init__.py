@@ -1,5 +1,8 @@
 """Slackwater: many event-time window queries on one Spark, each result on time."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from slackwater.app.aggregates import (
     approx_distinct,
     approx_quantile,
@@ -16,7 +19,7 @@ from slackwater.app.stream import App
 from slackwater.app.watermarks import bounded, from_source, k_slack, punctuated
 from slackwater.app.windows import counted, sessions, sliding, tumbling
 from slackwater.app.wishes import amend_every, cover
-from slackwater.errors import SlackwaterError
+from slackwater.errors import MissingRequirementError, SlackwaterError
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.baselines import (
     deadline,
@@ -30,16 +33,16 @@ from slackwater.scheduling.klink import klink, klink_no_memory
 from slackwater.spark.session import session
 from slackwater.spark.sinks.callback import callback
 from slackwater.spark.sinks.console import console
-from slackwater.spark.sinks.kafka import kafka_sink
 from slackwater.spark.sinks.memory import memory
 from slackwater.spark.sinks.parquet import parquet
 from slackwater.spark.sources.files import files
 from slackwater.spark.sources.generator import generator
-from slackwater.spark.sources.kafka import kafka
-from slackwater.spark.sources.lrb import lrb
-from slackwater.spark.sources.nyt import nyt
 from slackwater.spark.sources.streaming import read_stream
 from slackwater.spark.sources.ysb import ysb, ysb_ads
+
+if TYPE_CHECKING:
+    from slackwater.spark.sinks.kafka import kafka_sink
+    from slackwater.spark.sources.kafka import kafka
 
 __all__ = [
     "App",
@@ -66,12 +69,10 @@ __all__ = [
     "kafka_sink",
     "klink",
     "klink_no_memory",
-    "lrb",
     "max",
     "mean",
     "memory",
     "min",
-    "nyt",
     "parquet",
     "punctuated",
     "read_stream",
@@ -88,3 +89,24 @@ __all__ = [
     "ysb",
     "ysb_ads",
 ]
+
+# Names whose libraries not everybody installs: the module, and what to install for it.
+_OF_EXTRAS = {
+    "kafka": ("slackwater.spark.sources.kafka", "slackwater[kafka]"),
+    "kafka_sink": ("slackwater.spark.sinks.kafka", "slackwater[kafka]"),
+    "lrb": ("slackwater_lab.workloads.lrb_reports", "slackwater-lab"),
+    "nyt": ("slackwater_lab.workloads.nyt_trips", "slackwater-lab"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs an extra when it is first asked for."""
+    if name not in _OF_EXTRAS:
+        raise AttributeError(f"module 'slackwater' has no attribute {name!r}")
+    module, package = _OF_EXTRAS[name]
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as missing:
+        raise MissingRequirementError(
+            f"slackwater.{name} needs {missing.name}: pip install '{package}'"
+        ) from missing

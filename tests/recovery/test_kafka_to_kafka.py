@@ -14,12 +14,12 @@ from tests.recovery import kafka_to_kafka_child as child
 from tests.recovery.incarnations import Incarnations
 
 import slackwater as sw
-from slackwater.inject.scenario import scenario_of
-from slackwater.inject.sending import Injector
 from slackwater.spark.sinks.base import PANE_FIELDS
 from slackwater.testing import assert_same_panes, batch_panes
 from slackwater.testing.kafka_broker import KafkaBroker
 from slackwater.testing.kafka_topics import read_topic, read_topic_panes
+from slackwater_lab.inject.scenario import scenario_of
+from slackwater_lab.inject.sending import Injector
 
 RECORDS = 8_000
 START_MS = 1_700_000_000_000

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
-from slackwater.bench.sampled_apps import CENTRES, SAMPLED_APPS
 from slackwater.errors import DescriptionError
 from slackwater.sampling.applied import NumberBounds, SampledWindow
 from slackwater.spark.sources.generator import Generator
 from slackwater.testing import ManualClock
+from slackwater_lab.bench.sampled_apps import CENTRES, SAMPLED_APPS
 
 START_MS = 1_700_000_000_000 // 3_000 * 3_000
 RATE = 2_000

@@ -16,8 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.bench.table import show_latency
-from slackwater.cli.consoles import show_time
+from slackwater.cli.consoles import show_latency, show_time
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.reports import PaneReport, QueryReport, StepReport
 from slackwater.runtime.runtime import Runtime

@@ -63,3 +63,16 @@ def show_time(moment_ms: float) -> str:
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours % 24:02d}:{minute:02d}:{second:02d}.{ms:03d}"
+
+
+def show_latency(latency_ms: float | None) -> str:
+    """Write a latency the way people read it.
+
+    >>> show_latency(4.2), show_latency(187.4), show_latency(4690.0), show_latency(None)
+    ('4.2 ms', '187 ms', '4.69 s', '-')
+    """
+    if latency_ms is None:
+        return "-"
+    if latency_ms >= 1_000:
+        return f"{latency_ms / 1_000:.2f} s"
+    return f"{latency_ms:.0f} ms" if latency_ms >= 10 else f"{latency_ms:.1f} ms"

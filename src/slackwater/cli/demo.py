@@ -13,22 +13,26 @@ from typing import Annotated
 import numpy as np
 import typer
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from rich.table import Table
 
-from slackwater.bench.charts import latency_chart, terminal_histogram
-from slackwater.bench.table import show_latency
-from slackwater.bench.ysb import WINDOW, events, views_app
+from slackwater.app.aggregates import count
+from slackwater.app.stream import App
+from slackwater.app.windows import tumbling
 from slackwater.cli.board import StepNotes, board
-from slackwater.cli.consoles import output, print_note, print_table
+from slackwater.cli.charts import latency_chart, terminal_histogram
+from slackwater.cli.consoles import output, print_note, print_table, show_latency
 from slackwater.cli.starting import spark_session
 from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.progress.arrivals import stream_salt
 from slackwater.progress.distributions import NAMED_DELAYS, delay_named
 from slackwater.runtime.reports import PaneReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.policies import POLICIES, policy_named
 from slackwater.spark.sinks.parquet import parquet
-from slackwater.spark.sources.ysb import ysb_ads
+from slackwater.spark.sources.ysb import ysb, ysb_ads
 
+WINDOW = "3 seconds"
 WARM_UP_S = 30.0  # at most: it ends when every query gives its results in time
 IN_TIME_MS = 1_000.0
 DEPLOYING_MS = 500  # streams start when the queries are about to run
@@ -76,10 +80,19 @@ def demo(
         if panes:
             latencies = [pane.latency_ms for pane in panes]
             output.print(terminal_histogram(latencies, title="latency"))
-            latency_chart({policy: latencies}, directory / CHART)
-            print_note(f"chart: {directory / CHART}")
+            _draw(policy, latencies, directory / CHART)
         if out is not None:
             print_note(f"results: {directory / 'views'}; journal: slackwater status {directory}")
+
+
+def _draw(policy: str, latencies: Sequence[float], chart: Path) -> None:
+    """Draw the latencies, where the library for it is installed."""
+    try:
+        latency_chart({policy: latencies}, chart)
+    except ModuleNotFoundError as missing:
+        print_note(f"no chart was drawn: pip install {missing.name}")
+    else:
+        print_note(f"chart: {chart}")
 
 
 @contextmanager
@@ -115,11 +128,19 @@ def _new(out: Path) -> Path:
 def _deploy(
     rt: Runtime, spark: SparkSession, views: Path, queries: int, rate: float, delay: str
 ) -> None:
-    app = views_app(ysb_ads(spark), parquet(views))
+    ads = F.broadcast(ysb_ads(spark))
+    app = App("ysb")
+    (
+        app.source("events")
+        .transform(lambda events: events.where("event_type = 'view'").join(ads, "ad_id"))
+        .window(tumbling(WINDOW, offset="spread"), by=["campaign_id"])
+        .aggregate(views=count())
+        .to(parquet(views))
+    )
     start_ms = int(time.time() * 1_000) + DEPLOYING_MS
     width = len(str(queries - 1))
     for number in range(queries):
-        source = events(rate=rate, delay=delay, seed=SEED, query=number, start_ms=start_ms)
+        source = ysb(rate=rate, delay=delay, seed=stream_salt(SEED, number), start_ms=start_ms)
         rt.deploy(app, f"ysb-{number:0{width}d}", events=source)
 
 

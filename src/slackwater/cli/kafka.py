@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from slackwater.cli.consoles import output, print_note
-from slackwater.errors import DescriptionError
-from slackwater.testing.kafka_broker import KafkaBroker
+from slackwater.errors import DescriptionError, MissingRequirementError
 
 app = typer.Typer(help="Run a Kafka broker to try things with.", no_args_is_help=True)
 
@@ -38,6 +37,12 @@ def up(
 ) -> None:
     """Start a broker and keep it up until Ctrl-C (its jars are fetched on the first start)."""
     topics = [_parsed(each) for each in topic or []]
+    try:
+        from slackwater.testing.kafka_broker import KafkaBroker  # other commands need no client
+    except ModuleNotFoundError as missing:
+        raise MissingRequirementError(
+            f"`slackwater kafka` needs {missing.name}: pip install 'slackwater[kafka]'"
+        ) from missing
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with KafkaBroker(data, port) as broker:
         known = broker.topics()

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+import logging
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from slackwater.cli.bench import bench
 from slackwater.cli.consoles import hide_logs, print_error, show_logs
 from slackwater.cli.demo import demo
-from slackwater.cli.inject import inject
 from slackwater.cli.kafka import app as kafka
-from slackwater.cli.report import report
 from slackwater.cli.run import run
-from slackwater.cli.sampling import sampling
-from slackwater.cli.simulate import app as simulate
 from slackwater.cli.status import status
-from slackwater.errors import SlackwaterError
+from slackwater.errors import MissingRequirementError, SlackwaterError
+
+logger = logging.getLogger("slackwater")
+
+_OF_THE_LABORATORY = ("bench", "inject", "report", "sampling", "simulate")
 
 
 class _OneLineErrors(TyperGroup):
     """Turn what Slackwater raises on purpose into a message, and let everything else pass."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Say what to install for a command of the laboratory, where that is missing."""
+        if args and args[0] in _OF_THE_LABORATORY and self.get_command(ctx, args[0]) is None:
+            raise MissingRequirementError(
+                f"`slackwater {args[0]}` comes with the laboratory: pip install slackwater-lab"
+            )
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # click's Context, or that of the click in newer typers
         try:
@@ -45,12 +53,27 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(run)
 app.command()(status)
-app.command()(bench)
-app.command()(report)
-app.command()(inject)
-app.command()(sampling)
-app.add_typer(simulate, name="simulate")
 app.add_typer(kafka, name="kafka")
+
+
+def _add_installed_commands() -> None:
+    """Add the commands that other installed packages bring: the laboratory has five.
+
+    An entry point of the group `slackwater.commands` names a function, or a Typer app for a group.
+    """
+    for found in sorted(entry_points(group="slackwater.commands")):
+        try:
+            command = found.load()
+        except ImportError as error:  # the other commands work all the same
+            logger.warning("`slackwater %s` cannot be loaded: %s", found.name, error)
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=found.name)
+        else:
+            app.command(found.name)(command)
+
+
+_add_installed_commands()
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, window
 
 from slackwater.app.watermarks import bounded, punctuated
-from slackwater.bench.late_wishes import DELAYS, delay_of
 from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import UPPER_UNIFORM_SQL, hash64, upper_uniform
 from slackwater.progress.distributions import NAMED_DELAYS, ConstantDelay
@@ -26,6 +25,7 @@ from slackwater.spark.sources.base import (
 from slackwater.spark.sources.generator import Generator, generator
 from slackwater.spark.sources.generator_reader import GeneratorReader
 from slackwater.spark.sources.ysb import ysb, ysb_ads
+from slackwater_lab.workloads.late_wishes import DELAYS, delay_of
 
 pytestmark = pytest.mark.spark
 

@@ -9,15 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.pane_tables import RecentPanes
 
-_WIDE = 1_000  # columns of something that is no terminal, such as a log file
+_GAP = "  "  # between columns
 
 
 def console(rows: int = 20) -> ConsoleSink:
@@ -60,19 +57,23 @@ class _ConsoleWriter(SinkWriter):
             self._written.add(keys)
 
     def _print(self, panes: pa.Table) -> None:
-        # Standard output is looked up each time: notebooks and tests put another in its place.
-        width = None if sys.stdout.isatty() else _WIDE
-        output = Console(file=sys.stdout, width=width)
-        table = Table(box=None, pad_edge=False)
-        for field in panes.schema:
-            number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-            table.add_column(field.name, no_wrap=True, justify="right" if number else "left")
-        for row in panes.slice(0, self._rows).to_pylist():
-            table.add_row(*(Text(_show(value)) for value in row.values()))
-        output.print(table)
+        columns = [_column(*pair) for pair in zip(panes.schema, self._shown(panes), strict=True)]
+        lines = [_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
         if panes.num_rows > self._rows:
-            output.print(Text(f"... and {panes.num_rows - self._rows:,} more rows"))
-        sys.stdout.flush()
+            lines.append(f"... and {panes.num_rows - self._rows:,} more rows")
+        # Standard output is looked up each time: notebooks and tests put another in its place.
+        print(*lines, sep="\n", file=sys.stdout, flush=True)
+
+    def _shown(self, panes: pa.Table) -> list[list[Any]]:
+        return [column.to_pylist() for column in panes.slice(0, self._rows).columns]
+
+
+def _column(field: pa.Field, values: list[Any]) -> list[str]:
+    """Write a column below its name, numbers to the right."""
+    cells = [field.name, *map(_show, values)]
+    width = max(map(len, cells))
+    number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    return [cell.rjust(width) if number else cell.ljust(width) for cell in cells]
 
 
 def _show(value: Any) -> str:

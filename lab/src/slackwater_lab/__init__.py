@@ -1,0 +1,1 @@
+"""The laboratory beside Slackwater: workloads, benchmarks, replays, injectors, reports."""
