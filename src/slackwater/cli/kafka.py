@@ -22,7 +22,8 @@ def kafka() -> None:
 @app.command()
 def up(
     port: Annotated[
-        int | None, typer.Option(help="The port to listen on, on this machine alone: a free one.")
+        int | None,
+        typer.Option(help="The port to listen on, on this machine alone: 9092, if it is free."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -38,13 +39,14 @@ def up(
     """Start a broker and keep it up until Ctrl-C (its jars are fetched on the first start)."""
     topics = [_parsed(each) for each in topic or []]
     try:
-        from slackwater.testing.kafka_broker import KafkaBroker  # other commands need no client
+        # Other commands need no client.
+        from slackwater.testing.kafka_broker import KafkaBroker, usual_port
     except ModuleNotFoundError as missing:
         raise MissingRequirementError(
             f"`slackwater kafka` needs {missing.name}: pip install 'slackwater[kafka]'"
         ) from missing
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with KafkaBroker(data, port) as broker:
+    with KafkaBroker(data, usual_port() if port is None else port) as broker:
         known = broker.topics()
         for name, partitions in topics:
             if name not in known:

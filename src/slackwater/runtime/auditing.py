@@ -25,7 +25,9 @@ from slackwater.runtime.panes import ClosingWindow, held_rows
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.sampler import QuerySampler
 from slackwater.runtime.state import SliceState
+from slackwater.spark.failures import explain
 from slackwater.spark.frames import Template
+from slackwater.spark.hush import hushed
 from slackwater.spark.row_joins import WINDOW
 from slackwater.spark.shapes import ResultShape
 from slackwater.spark.steps import Piece, StepRunner
@@ -128,9 +130,10 @@ class Auditor:
         for duty in ready:
             self._waiting.remove(duty)
             try:
-                self._audit(duty)
+                with hushed():
+                    self._audit(duty)
             except Exception as error:
-                logger.warning("%s was not audited: %s", duty.query.pane_name, error)
+                logger.warning("%s was not audited: %s", duty.query.pane_name, explain(error))
         return len(ready)
 
     def _audit(self, duty: _Duty) -> None:

@@ -22,6 +22,7 @@ from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.sampler import QuerySampler
 from slackwater.spark.frames import Bounds, Template
+from slackwater.spark.hush import hushed
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sources.base import SourceDescription, SourceReader
@@ -55,6 +56,12 @@ class Deployer:
         self, app: App, name: str, inputs: Mapping[str, SourceDescription], *, reset: bool
     ) -> list[str]:
         """Start an app's queries, all or none; return their names."""
+        with hushed():
+            return self._deploy(app, name, inputs, reset=reset)
+
+    def _deploy(
+        self, app: App, name: str, inputs: Mapping[str, SourceDescription], *, reset: bool
+    ) -> list[str]:
         _check_inputs(app, name, inputs)
         single = len(app.outputs) == 1
         opened: list[_Opened] = []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +35,9 @@ from slackwater.runtime.reports import InputReport, PaneReport, StepReport, Step
 from slackwater.runtime.sampler import SampledStep, stragglers
 from slackwater.runtime.state import Counters, KeyedChange, PlannedRange, QueryChange, SliceState
 from slackwater.sampling.monitor import Monitor
+from slackwater.spark.failures import during
 from slackwater.spark.frames import ROWS, Template
+from slackwater.spark.hush import hushed
 from slackwater.spark.jobtimes import JobTimes
 from slackwater.spark.outcome import PartitionStatistics, StepOutcome
 from slackwater.spark.pools import StepPools
@@ -89,10 +92,11 @@ class StepExecutor:
 
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
         """Run a step and commit it; anything raised before the commit leaves no trace."""
-        if step.serves_due or not step.amending:
-            return self._execute(step, slot)
-        with self._pools.late():
-            return self._execute(step, slot)
+        with hushed():
+            if step.serves_due or not step.amending:
+                return self._execute(step, slot)
+            with self._pools.late():
+                return self._execute(step, slot)
 
     def _execute(self, step: PlannedStep, slot: int) -> StepReport:
         started_ms = self._clock.now_ms()
@@ -101,7 +105,7 @@ class StepExecutor:
         journal_ms = watch.lap_ms()
         outcome, job = None, JobTimes()
         if pieces := step.pieces:
-            with _reachable(pieces):
+            with _reachable(pieces), during(lambda: "while records were read and transformed"):
                 outcome = self._runner.run(
                     step.template, pieces, slot, parallelism=step.parallelism
                 )
@@ -110,7 +114,8 @@ class StepExecutor:
         with self._blocks.reading():
             advanced = self._advance(step, outcome)
             try:
-                advances, emission = self._emit(step.template, advanced, slot, watch)
+                with during(lambda: _closing_text(advanced.queries)):
+                    advances, emission = self._emit(step.template, advanced, slot, watch)
             except BaseException:
                 self._withdraw(advanced.queries)
                 raise
@@ -378,6 +383,20 @@ def _closing_windows(
             )
         )
     return tuple(windows)
+
+
+def _closing_text(advances: Sequence[_Advance]) -> str:
+    """Say which windows a step was closing."""
+    windows = [window for advance in advances for window in advance.windows]
+    if not windows:
+        return "while no window was due"
+    first, more = windows[0], len(windows) - 1
+    start, end = (
+        datetime.fromtimestamp(moment_ms / 1_000, UTC).replace(tzinfo=None)
+        for moment_ms in (first.start_ms, first.end_ms)
+    )
+    others = f" (and {more:,} more)" if more else ""
+    return f"while the window of {first.query} from {start} to {end} UTC was emitted{others}"
 
 
 def _remember_promises(step: PlannedStep, advances: Sequence[_Advance], emission: Emission) -> None:

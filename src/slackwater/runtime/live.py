@@ -101,5 +101,5 @@ def read_live(directory: Path) -> tuple[LiveInput, ...]:
     try:
         content: dict[str, Any] = json.loads((directory / FILE).read_text())
         return tuple(LiveInput(**cells) for cells in content["inputs"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return ()

@@ -29,6 +29,7 @@ from slackwater.scheduling.amendments import with_amendments
 from slackwater.scheduling.choosing import fair_shares
 from slackwater.scheduling.slot_use import SlotUse
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot, Policy, StepChoice
+from slackwater.spark.failures import explain, few
 
 logger = logging.getLogger("slackwater")
 
@@ -322,7 +323,8 @@ class Loop:
         if isinstance(error, UnavailableError):
             self.waiting.put(step, error, self._clock.now_ms())
             return
-        names = ", ".join(query.state.name for query in step.queries)
+        names = few([query.state.name for query in step.queries])
+        logger.debug("a step of %s failed", names, exc_info=error)
         failures = step.failures + 1
         if failures >= TRIES and len(step.queries) == 1:
             self._quarantine(step.queries[0], error)
@@ -333,15 +335,16 @@ class Loop:
                 alone = replace(step, queries=(query,), plans=plans, parallelism=1)
                 self._again.append(replace(alone, failures=failures))
         else:
-            logger.warning("a step of %s failed and is tried again: %s", names, _brief(error))
+            logger.warning("a step of %s failed and is tried again: %s", names, explain(error))
             self._again.append(replace(step, failures=failures))
 
     def _quarantine(
         self, query: DeployedQuery, error: BaseException, *, broken: bool = False
     ) -> None:
-        logger.error("query %s is quarantined: %s", query.state.name, _brief(error))
+        reason = explain(error)
+        logger.error("query %s is quarantined: %s", query.state.name, reason)
         self._fleet.stopped(query, broken=broken)
-        self._ledger.quarantine(query.number, f"{type(error).__name__}: {_brief(error)}")
+        self._ledger.quarantine(query.number, reason)
 
     def _housekeeping(self, now_ms: float) -> None:
         """Start what can be done beside the steps: snapshots, dead letters."""
@@ -353,7 +356,7 @@ class Loop:
             if isinstance(error, JournalError):
                 raise error
             if error is not None:
-                logger.warning("housekeeping failed and is tried again: %s", _brief(error))
+                logger.warning("housekeeping failed and is tried again: %s", explain(error))
         if self._chores:
             return
         if self._ledger.snapshot_due:
@@ -393,16 +396,5 @@ class Loop:
             raise
         except Exception as error:
             logger.error(
-                "dead letters could not be filed and wait in the journal: %s", _brief(error)
+                "dead letters could not be filed and wait in the journal: %s", explain(error)
             )
-
-
-def _brief(error: BaseException) -> str:
-    """Say the essence of an error: Spark's can be pages long, with the cause at a trace's end."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    essence = lines[0].strip() if lines else type(error).__name__
-    traced = [line.startswith("Traceback") for line in lines]
-    if any(traced):
-        trace = lines[traced.index(True) + 1 :]
-        essence += " " + next((line for line in trace if not line[0].isspace()), "").strip()
-    return essence[:500]

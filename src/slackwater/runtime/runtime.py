@@ -41,7 +41,9 @@ from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
 from slackwater.scheduling.snapshot import Policy
+from slackwater.spark.failures import explain
 from slackwater.spark.frames import Template
+from slackwater.spark.hush import hushed
 from slackwater.spark.latebound import parallelism, stored_bytes
 from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
@@ -228,9 +230,10 @@ class Runtime:
     def _warm_one(self, template: Template, plans: int) -> None:
         """Warm a template; where that fails, its queries' own steps will say so."""
         try:
-            self._runner.warm(template, plans)
+            with hushed():
+                self._runner.warm(template, plans)
         except Exception as error:
-            logger.info("%s could not be planned ahead: %s", template.output.place, error)
+            logger.info("%s could not be planned ahead: %s", template.output.place, explain(error))
 
     def stop(self) -> None:
         """Make `run` return after the steps that are running now; any thread may ask."""

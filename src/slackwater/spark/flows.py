@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, TimestampType
 from slackwater.app.names import quoted
 from slackwater.app.nodes import (
     EVENT_TIME,
+    FrameFunction,
     LegsNode,
     Node,
     SidesNode,
@@ -20,7 +21,8 @@ from slackwater.app.nodes import (
     TransformNode,
     UnionNode,
 )
-from slackwater.errors import DescriptionError
+from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.spark.failures import defined_at, explain
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
 
 # Where a row came from: dead letters carry it through the transforms, steps do not.
@@ -74,22 +76,32 @@ def timed(flow: Flow, place: str) -> Flow:
 
 def first_line(error: AnalysisException) -> str:
     """Say the essence of what Spark found wrong."""
-    return str(error).strip().splitlines()[0]
+    return explain(error).partition(": ")[2]
 
 
 def _transformed(node: TransformNode, before: Flow, place: str) -> Flow:
+    return Flow(called(node.function, before.frame, f"{place}: transform"), before.event_time)
+
+
+def called(function: FrameFunction, frame: DataFrame, what: str) -> DataFrame:
+    """Call a function of the user's, and say which one, and where in it, where that fails."""
+    what = f"{what} {defined_at(function)}"
     try:
-        after = node.function(before.frame)
+        result = function(frame)
     except AnalysisException as error:
         raise DescriptionError(
-            f"{place}: a transform does not fit its input "
-            f"({', '.join(before.frame.columns)}): {first_line(error)}"
+            f"{what} does not fit its input ({', '.join(frame.columns)}): {first_line(error)}"
         ) from error
-    if not isinstance(after, DataFrame):
+    except SlackwaterError:
+        raise
+    except Exception as error:
         raise DescriptionError(
-            f"{place}: a transform returned {type(after).__name__}; return the DataFrame"
-        )
-    return Flow(after, before.event_time)
+            f"{what} raised {explain(error)}; it must make a DataFrame of one with the columns "
+            f"{', '.join(frame.columns)}"
+        ) from error
+    if not isinstance(result, DataFrame):
+        raise DescriptionError(f"{what} returned {type(result).__name__}; return the DataFrame")
+    return result
 
 
 def _united(one: Flow, two: Flow, place: str) -> Flow:

@@ -17,7 +17,7 @@ from slackwater.app.outputs import Output
 from slackwater.app.sampled import check_sampled_types
 from slackwater.app.types import is_number
 from slackwater.errors import DescriptionError
-from slackwater.spark.flows import Flow, first_line, through, timed
+from slackwater.spark.flows import Flow, called, first_line, through, timed
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.row_joins import joined_rows
 from slackwater.spark.safety import expression_names
@@ -100,13 +100,7 @@ class CheckedPipeline:
             _check_key(key, types, output.place)
         _check_state_names(output, self.aggregates)
         if output.function is not None:
-            try:
-                result = output.function(whole_rows(output, rows))
-            except AnalysisException as error:
-                raise DescriptionError(
-                    f"{output.place}: apply(...) does not fit the window's columns "
-                    f"({', '.join(types)}): {first_line(error)}"
-                ) from error
+            result = called(output.function, whole_rows(output, rows), f"{output.place}: apply")
             _check_result_names(result.columns, output.place)
             _check_bounds(output, result.schema)
             self.result_names = tuple(result.columns)

@@ -25,6 +25,7 @@ from slackwater.spark.maven import jars, java_command
 
 KAFKA: Final = "org.apache.kafka:kafka_2.13:4.3.1"
 LOGGING: Final = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
+USUAL_PORT: Final = 9092
 _KEEPER: Final = Path(__file__).with_name("kafka_keeper.py")
 _HEAP: Final = ("-Xmx320m", "-Xms96m", "-XX:+UseSerialGC")
 _READY_S: Final = 60.0
@@ -261,6 +262,17 @@ class KafkaBroker:
         except subprocess.TimeoutExpired:
             keeper.kill()
             keeper.communicate()
+
+
+def usual_port() -> int | None:
+    """Return the port that examples and Kafka's own tools name; None where somebody has it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            return None
+    return USUAL_PORT
 
 
 def _free_port() -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Invoke
 from tests.lab.report.results import result
 
@@ -32,4 +33,24 @@ def test_a_file_that_holds_no_results_is_refused_in_one_line(
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1
     assert "out.json holds no JSON" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"results":' + "[" * 5_000 + "]" * 5_000 + "}",
+        json.dumps([result("fcfs") | {"queries": 10**400}]),
+    ],
+)
+def test_a_file_that_nobody_could_show_is_refused_in_one_line(
+    invoke: Invoke, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "bomb.json"
+    file.write_text(text)
+    done = invoke("report", file, "-o", tmp_path / "r.html")
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+    assert "bomb.json" in done.output
     assert not (tmp_path / "r.html").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Invoke
 
 
@@ -28,3 +29,23 @@ def test_nodes_that_are_no_numbers_are_named(invoke: Invoke) -> None:
     result = invoke("simulate", "published", "--nodes", "1,many")
     assert result.exit_code == 1
     assert "nodes='1,many'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"calibration": "x"}',
+        '{"calibration": {"templates": []}}',
+        '{"calibration": {"templates": [{"fixed_ms": 1' + "0" * 400 + ', "per_event_ms": 1}]}}',
+    ],
+)
+def test_costs_that_no_benchmark_measured_are_refused_in_one_line(
+    invoke: Invoke, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(text)
+    result = invoke("simulate", "fleet", "--costs", file)
+    assert result.exit_code == 1
+    assert "slackwater bench" in result.stderr
+    assert "Traceback" not in result.output

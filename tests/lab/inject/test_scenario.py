@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import stream_salt
 from slackwater.progress.distributions import NAMED_DELAYS
+from slackwater.testing.kafka_broker import USUAL_PORT, usual_port
 from slackwater_lab.inject.rates import Phase
 from slackwater_lab.inject.scenario import read_scenario, scenario_of
 from slackwater_lab.workloads.ysb_events import YsbEvents
@@ -93,5 +95,43 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(DescriptionError, match=r"none\.toml cannot be read"):
         read_scenario(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("servers = ")
-    with pytest.raises(DescriptionError, match=r"bad\.toml is not TOML: Invalid value"):
+    with pytest.raises(DescriptionError, match=r"bad\.toml is not TOML .*Invalid value"):
         read_scenario(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "servers = " + "[" * 50_000,
+        "servers" + ".a" * 5_000 + " = 1",
+        "seed = " + "1" * 5_000,
+        'servers = "a:1"\n[[topics]]\nname = "t"\nworkload = "ysb"\nphases = [{ seconds = 1'
+        + "0" * 400
+        + ", rate = 1 }]",
+    ],
+)
+def test_a_file_made_to_break_its_reader_is_refused_in_a_short_line(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "bomb.toml").write_text(text)
+    with pytest.raises(DescriptionError, match=r"bomb\.toml") as refused:
+        read_scenario(tmp_path / "bomb.toml")
+    assert len(str(refused.value)) < 500
+
+
+def test_the_scenarios_that_we_show_name_the_broker_that_we_start() -> None:
+    address = f'servers = "127.0.0.1:{USUAL_PORT}"'
+    root = Path(__file__).parents[3]
+    for shown in ("examples/rush_hour.toml", "docs/inject.md"):
+        assert address in (root / shown).read_text()
+
+
+def test_the_usual_port_is_taken_only_where_nobody_has_it() -> None:
+    with socket.socket() as other:
+        try:
+            other.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            pass  # somebody else has it, which does as well
+        else:
+            other.listen()
+        assert usual_port() is None

@@ -15,6 +15,7 @@ from rich.table import Table
 from slackwater.app.durations import to_ms
 from slackwater.cli.consoles import print_note, print_table
 from slackwater.errors import DescriptionError
+from slackwater.parsing import read_json
 from slackwater.progress.distributions import NAMED_DELAYS, delay_named
 from slackwater.scheduling.costs import StepCost
 from slackwater.scheduling.policies import POLICIES, policy_named
@@ -202,9 +203,12 @@ def _costs(
         cost = StepCost(fixed_ms, per_event_ms, observations=100, most_events=10**7)
         return (cost,), StepNoise()
     try:
-        content = json.loads(file.read_text())
+        content = read_json(file)
     except (OSError, ValueError) as error:
-        raise DescriptionError(f"costs={str(file)!r} cannot be read: {error}") from error
+        raise DescriptionError(
+            f"costs={str(file)!r} cannot be read ({error}): give a file that "
+            "'slackwater bench ... --load 0.9 --json FILE' wrote"
+        ) from error
     calibration = content.get("calibration") if isinstance(content, dict) else None
     return recorded_costs(calibration or {})
 

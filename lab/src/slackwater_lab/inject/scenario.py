@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.errors import DescriptionError
+from slackwater.parsing import brief, read_toml
 from slackwater.progress.arrivals import stream_salt
 from slackwater.progress.distributions import NAMED_DELAYS, DelayDistribution
 from slackwater.spark.kafka.settings import KafkaSettings
@@ -73,13 +73,17 @@ def read_scenario(
 ) -> Scenario:
     """Read a scenario file; `servers` and `start_ms`, where given, count instead of the file's."""
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise DescriptionError(f"{path} cannot be read: {failure}") from failure
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as failure:
-        raise DescriptionError(f"{path} is not TOML: {failure}") from failure
+        content = read_toml(Path(path))
+    except OSError as failure:
+        raise DescriptionError(
+            f"{path} cannot be read ({failure.strerror}): name a scenario file; docs/inject.md "
+            "tells its fields"
+        ) from failure
+    except ValueError as failure:
+        raise DescriptionError(
+            f"{path} is not TOML that can be read ({failure}): mend it; docs/inject.md tells its "
+            "fields"
+        ) from failure
     if servers is not None:
         content["servers"] = servers
     if start_ms is not None:
@@ -124,7 +128,7 @@ def _start(content: Mapping[str, Any], place: str) -> int | None:
     if isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 2**52:
         return start
     raise DescriptionError(
-        f"{place}: start={start!r} is no moment: write 'now', 2024-01-01T00:00:00Z (without "
+        f"{place}: start={brief(start)} is no moment: write 'now', 2024-01-01T00:00:00Z (without "
         "quotes), or milliseconds since 1970"
     )
 
@@ -136,13 +140,13 @@ def _topics(table: Mapping[str, Any], seed: int, before: int, place: str) -> lis
     settings = {name: table[name] for name in kind.settings if name in table}
     for name, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DescriptionError(f"{place}: {name}={value!r} cannot be: give a number")
+            raise DescriptionError(f"{place}: {name}={brief(value)} cannot be: give a number")
     delay = _one_of({"delay": "none", **table}, "delay", NAMED_DELAYS, place)
     count = _typed(table.get("count", 1), int, f"{place}: count", "how many topics")
     partitions = _typed(table.get("partitions", 1), int, f"{place}: partitions", "how many")
     for field, value, most in (("count", count, _MOST_TOPICS), ("partitions", partitions, 1_000)):
         if not 1 <= value <= most:
-            raise DescriptionError(f"{place}: {field}={value!r} cannot be: give 1 to {most}")
+            raise DescriptionError(f"{place}: {field}={brief(value)} cannot be: give 1 to {most}")
     names = _names(table, count, place)
     with _located(place):
         workload = kind(**settings)
@@ -168,13 +172,14 @@ def _names(table: Mapping[str, Any], count: int, place: str) -> list[str]:
     name = _typed(table.get("name"), str, f"{place}: name", "the name of a topic")
     if (count > 1) != ("{number}" in name):
         raise DescriptionError(
-            f"{place}: name={name!r} with count={count}: several topics need {{number}} in their "
-            "name, and only they"
+            f"{place}: name={brief(name)} with count={count}: several topics need {{number}} in "
+            "their name, and only they"
         )
     names = [name.replace("{number}", str(number)) for number in range(count)]
     if not _TOPIC.fullmatch(names[-1]):
         raise DescriptionError(
-            f"{place}: name={name!r} cannot name a topic: use letters, digits, '.', '_' and '-'"
+            f"{place}: name={brief(name)} cannot name a topic: use letters, digits, '.', '_' and "
+            "'-'"
         )
     return names
 
@@ -200,8 +205,11 @@ def _phases(table: Mapping[str, Any], place: str) -> list[Phase]:
 def _numbers(table: Mapping[str, Any], fields: tuple[str, ...]) -> list[float]:
     for field in fields:
         if isinstance(table[field], bool) or not isinstance(table[field], int | float):
-            raise DescriptionError(f"{field}={table[field]!r} cannot be: give a number")
-    return [float(table[field]) for field in fields]
+            raise DescriptionError(f"{field}={brief(table[field])} cannot be: give a number")
+    try:
+        return [float(table[field]) for field in fields]
+    except OverflowError:
+        raise DescriptionError("a number in it is too large to count with: give less") from None
 
 
 @contextmanager
@@ -219,7 +227,7 @@ def _one_of(table: Mapping[str, Any], field: str, known: Mapping[str, Any], plac
     value = table.get(field)
     if not isinstance(value, str) or value not in known:
         raise DescriptionError(
-            f"{place}: {field}={value!r} is unknown: write one of {', '.join(known)}"
+            f"{place}: {field}={brief(value)} is unknown: write one of {', '.join(known)}"
         )
     return known[value]
 
@@ -234,6 +242,6 @@ def _known(table: Mapping[str, Any], fields: tuple[str, ...], place: str) -> Non
 
 def _typed(value: Any, kind: type, field: str, wanted: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        what = "is missing" if value is None else f"is {value!r}"
+        what = "is missing" if value is None else f"is {brief(value)}"
         raise DescriptionError(f"{field} {what}: give {wanted}")
     return value

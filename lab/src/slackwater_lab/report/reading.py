@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.errors import SlackwaterError
+from slackwater.parsing import read_json
 from slackwater_lab.bench.figures import RESULT_FIELDS
 from slackwater_lab.bench.options import variant_text
 
@@ -69,9 +70,13 @@ def as_number(value: Any) -> float | None:
     >>> as_number(3), as_number(True), as_number(float("nan")), as_number("3")
     (3.0, None, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # JSON has whole numbers of any length
+        return None
+    return number if math.isfinite(number) else None
 
 
 def read_runs(paths: Sequence[Path]) -> list[ReportedRun]:
@@ -84,12 +89,13 @@ def read_runs(paths: Sequence[Path]) -> list[ReportedRun]:
 
 def _read_file(path: Path) -> list[ReportedRun]:
     try:
-        held = json.loads(path.read_text())
+        held = read_json(path)
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # no JSON, or no text at all
         raise ReportError(
-            f"{path} holds no JSON ({error}): give a file that slackwater bench --json wrote"
+            f"{path} holds no JSON to report ({error}): give a file that slackwater bench --json "
+            "wrote"
         ) from error
     results = held.get("results") if isinstance(held, dict) else held
     if not isinstance(results, list):
@@ -118,6 +124,8 @@ def _check(values: Any, where: str) -> None:
         value = values.get(field)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ReportError(f"{where}: {field!r} is no number, but {_shown(value)}")
+        if isinstance(value, int) and as_number(value) is None:
+            raise ReportError(f"{where}: {field!r} is a number too large to show: {_shown(value)}")
     for field in _LISTS:
         found = values.get(field, [])
         if not isinstance(found, list) or any(as_number(value) is None for value in found):

@@ -27,7 +27,7 @@ def write_report(
     overview = plots_of_all(compared)
     text = page(runs, overview, sections, written=written or datetime.now(UTC))
     found = [*overview, *(plot for _, plots in sections for plot in plots)]
-    outputs = {output: text.encode()}
+    outputs = {output: text.encode(errors="backslashreplace")}
     if pictures is not None:
         outputs |= {pictures / f"{it.name}.png": it.png() for it in found if isinstance(it, Plot)}
     try:

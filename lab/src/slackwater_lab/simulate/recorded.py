@@ -39,8 +39,10 @@ def recorded_costs(calibration: Mapping[str, Any]) -> tuple[tuple[StepCost, ...]
             )
             for one in templates
         )
+        if not costs:
+            raise ValueError("it has no templates")
         ratios = _ratios(costs, templates)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise DescriptionError(
             f"this is not a benchmark's calibration ({type(error).__name__}: {error}); "
             "run 'slackwater bench ... --load 0.9 --json FILE' and give that file"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from slackwater.errors import DescriptionError, SinkError
+from slackwater.spark.failures import defined_at, explain
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.pane_tables import RecentPanes
 
@@ -54,9 +55,8 @@ class _CallbackWriter(SinkWriter):
             try:
                 self._fn(fresh)
             except Exception as failure:
-                name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
                 raise SinkError(
-                    f"callback {name} raised {type(failure).__name__}: {failure}: mend the "
+                    f"callback {defined_at(self._fn)} raised {explain(failure)}: mend the "
                     "function, then resume; its panes will be sent again"
                 ) from failure
             self._written.add(keys)

@@ -59,7 +59,7 @@ class WrittenPanes:
             query, start_us = json.loads(key)
             content = None if value is None else json.loads(value)
             version = VERSION if content is None else content["version"]
-        except (ValueError, KeyError, TypeError) as failure:
+        except (ValueError, KeyError, TypeError, RecursionError) as failure:
             raise SinkError(
                 f"{place} holds a record that Slackwater did not write (key {key[:80]!r}): "
                 "give the sink another writer=, whose topic nobody else writes to"
