@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-_LARGE: Final = 65_536  # characters; more goes through a file, which Py4J's protocol is slower than
+LARGE_CHARACTERS: Final = 65_536  # more goes through a file, which Py4J's protocol is slower than
 _HELD: Final = 1_048_576  # characters; plans do not keep room for more
 
 
@@ -126,7 +126,7 @@ class _Parser:
 
     def parse(self, text: str) -> None:
         """Change the row to what a text in one line says."""
-        if len(text) <= _LARGE:
+        if len(text) <= LARGE_CHARACTERS:
             taken = self._take.apply(text)
         else:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-") as file:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark.batches import PlannedBatches
 from slackwater.spark.frames import Template
+from slackwater.spark.jvm.probe import why_not_prepared
 from slackwater.spark.latebound import SpecificationCells, classic_jvm
 from slackwater.spark.safety import unsafe_reasons
 from slackwater.spark.sources.base import LateBoundReader
@@ -63,6 +64,8 @@ class PreparedPlans:
             return ["its source needs a scan of its own"]
         if not self._enabled:
             return ["preparing is off, or the session is not a classic one"]
+        if (reason := why_not_prepared(self._spark)) is not None:
+            return [reason]
         return self._verdicts.get(template, [])
 
     def warm(self, template: Template, copies: int) -> None:
