@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from slackwater.lateness.compacting import LEAST_BLOCKS, to_compact
 from slackwater.lateness.state import LatenessWish
 from slackwater.lateness.tier_policies import Bootstrap, BySize, Emergency, Standard, Together
-from slackwater.lateness.tiering import TierPolicy
+from slackwater.lateness.tiering import TierDecision, TierPolicy, TierSnapshot
 from slackwater.progress.grid import WindowGrid
 from slackwater.progress.watermarks import Watermarks
 from slackwater.runtime import compaction
@@ -29,7 +30,7 @@ from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.placing import Limits, Placer, own_memory
 from slackwater.runtime.staged import StagedBlocks
-from slackwater.runtime.state import Block, Counters, QueryChange
+from slackwater.runtime.state import Block, Counters, Move, QueryChange
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
 from slackwater.spark.frames import ROWS
@@ -364,6 +365,123 @@ def test_rows_stay_the_same_wherever_they_are_moved(
         memory = sum(held.bytes_held for held in rig.state.slices.values()) + rig.staged.bytes
         assert memory <= budget
         rig.close()
+
+
+class Meddling:
+    """Decide as another policy does, but let something happen after it was told how things are."""
+
+    def __init__(self, policy: TierPolicy) -> None:
+        self._policy = policy
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    @property
+    def name(self) -> str:
+        return "meddling"
+
+    def decide(self, snapshot: TierSnapshot) -> TierDecision:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return self._policy.decide(snapshot)
+
+
+def test_a_move_that_ends_during_a_look_is_not_made_again(tmp_path: Path) -> None:
+    policy = Meddling(Standard(small_bytes=0))
+    rig = Rig(tmp_path, policy)
+    rig.step({0: [1, 2, 3]}, watermark_ms=1_000)
+    write, may_write = rig.files.write, threading.Event()
+
+    def held_up(path: str, content: pa.Buffer) -> None:
+        may_write.wait()
+        write(path, content)
+
+    rig.files.write = held_up  # type: ignore[method-assign]
+    rig.tiers.decide(0.0)
+
+    def let_it_end() -> None:
+        may_write.set()
+        rig.lane.settle()
+        rig.step({0: [7]}, watermark_ms=1_000)
+
+    policy.meanwhile = let_it_end
+    rig.move()
+    assert rig.rows(0) == [1, 2, 3, 7]
+    assert set(rig.files.names()) == rig.ledger.block_paths()
+    rig.close()
+    again = Rig(tmp_path, policy)
+    assert again.rows(0) == [1, 2, 3, 7]
+    again.close()
+
+
+@pytest.mark.parametrize("how", ["moved", "remade", "reset"])
+def test_a_move_of_rows_that_are_not_there_any_more_is_refused(rig: Rig, how: str) -> None:
+    rig.step({0: [1, 2]}, watermark_ms=1_000)
+    stale = rig.state.slices[0]
+    if how == "moved":
+        rig.move()
+        rig.step({0: [3, 4]}, watermark_ms=1_000)
+    elif how == "remade":
+        rig.step({}, watermark_ms=1_000, gone=(0,))
+        rig.step({0: [3, 4]}, watermark_ms=1_000)
+    else:
+        rig.ledger.reset("q")
+    before, named = rig.state.slices[0], rig.ledger.block_paths()
+    block = rig.blocks.write(rig.state.number, 0, table([1, 2]))
+    move = Move(rig.state.number, 0, 2, (block,))
+    assert rig.ledger.move(move, stale) == [block]
+    assert rig.state.slices[0] is before
+    assert rig.ledger.block_paths() == named
+
+
+def test_a_compaction_of_blocks_that_are_not_there_any_more_is_refused(rig: Rig) -> None:
+    for late in range(3):
+        rig.step({0: [late] * 200}, watermark_ms=1_000)
+    stale = rig.state.slices[0]
+    one, two, three = stale.blocks
+    first, second = (rig.blocks.write(rig.state.number, 0, table([0] * 400)) for _ in range(2))
+    merged = Move(rig.state.number, 0, 0, (first,), (one.path, two.path))
+    assert rig.ledger.move(merged, stale) == [one, two]
+    again = Move(rig.state.number, 0, 0, (second,), (two.path, three.path))
+    assert rig.ledger.move(again, stale) == [second]
+    assert rig.state.slices[0].blocks == (three, first)
+
+
+def test_rows_are_the_same_however_often_state_is_looked_at(tmp_path: Path) -> None:
+    """Look without a pause while steps add to many slices, forget and remake them."""
+    rig = Rig(tmp_path, Together((Bootstrap(small_bytes=0, keep_share=0.3), BySize(), Emergency())))
+    expected: dict[int, Counter[int]] = {}
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                rig.tiers.decide(0.0)
+            except BaseException as error:
+                failures.append(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "to_compact", partial(to_compact, least=3))
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        for step in range(200):
+            start = step % 8 * SIZE_MS
+            gone = ((step + 3) % 8 * SIZE_MS,) if step % 7 == 0 else ()
+            rows = [step * 1_000 + n for n in range(150 if step % 5 == 0 else 3)]
+            expected.setdefault(start, Counter()).update(rows)
+            for forgotten in gone:
+                expected.pop(forgotten, None)
+            rig.step({start: rows}, watermark_ms=5_000, gone=gone)
+        over.set()
+        watcher.join()
+        rig.tiers.settle()
+    assert not failures
+    assert {start: Counter(rig.rows(start)) for start in rig.state.slices} == expected
+    assert set(rig.files.names()) == rig.ledger.block_paths()
+    assert set(rig.staged._tables) <= rig.ledger.block_paths(), "a copy stays for ever"
+    rig.close()
+    again = Rig(tmp_path, Standard())
+    assert {start: Counter(again.rows(start)) for start in again.state.slices} == expected
+    again.close()
 
 
 def test_copies_are_counted_once() -> None:

@@ -19,7 +19,9 @@ from slackwater.spark.frames import ROWS, Template
 class Compactor:
     """Compact slices. The old files go once the journal names the new one."""
 
-    def __init__(self, blocks: BlockStore, lane: IoLane, moved: Callable[[Move], None]) -> None:
+    def __init__(
+        self, blocks: BlockStore, lane: IoLane, moved: Callable[[Move, SliceState], None]
+    ) -> None:
         """Take `moved`, which writes down, durably, that rows are in other blocks now."""
         self._blocks = blocks
         self._lane = lane
@@ -34,7 +36,7 @@ class Compactor:
         ended: Future[None] = Future()
 
         def write(contents: Sequence[pa.Buffer]) -> None:
-            written = self._write(id, template, old, contents)
+            written = self._write(id, template, state, old, contents)
             written.add_done_callback(lambda done: _pass_on(done, ended))
 
         fetched = self._lane.submit(
@@ -47,7 +49,12 @@ class Compactor:
         return ended
 
     def _write(
-        self, id: SliceId, template: Template, old: Sequence[Block], contents: Sequence[pa.Buffer]
+        self,
+        id: SliceId,
+        template: Template,
+        state: SliceState,
+        old: Sequence[Block],
+        contents: Sequence[pa.Buffer],
     ) -> Future[None]:
         def encode() -> tuple[Block, pa.Buffer]:
             table = together(template, [decoded(content) for content in contents])
@@ -58,7 +65,7 @@ class Compactor:
 
         def finish(block: Block) -> None:
             merged = tuple(each.path for each in old)
-            self._moved(Move(id.query, id.start_ms, 0, (block,), merged))
+            self._moved(Move(id.query, id.start_ms, 0, (block,), merged), state)
 
         return self._lane.submit(Urgency.COMPACT, encode, put, finish)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,14 @@ from slackwater.runtime.records import (
     range_to_json,
     unpack_stored,
 )
-from slackwater.runtime.state import Block, Move, PlannedRange, QueryChange, QueryState
+from slackwater.runtime.state import (
+    Block,
+    Move,
+    PlannedRange,
+    QueryChange,
+    QueryState,
+    SliceState,
+)
 
 logger = logging.getLogger("slackwater")
 
@@ -197,16 +204,28 @@ class Ledger:
                 self.content.duties[duty.step, duty.query] = duty
         return position, obsolete
 
-    def move(self, move: Move) -> list[Block]:
-        """Write down, durably, that rows changed their place; return the files to remove now."""
+    def move(self, move: Move, source: SliceState) -> list[Block]:
+        """Write down, durably, that rows changed their place; return the files to remove now.
+
+        `source` is the slice as it was when the move began. Where the rows that the move replaces
+        are not there any more as they were then, it is refused: the files to remove are its own.
+        """
         with self._lock:
             state = self._numbers.get(move.query)
-            if state is None or move.start_ms not in state.slices:
-                return list(move.blocks)  # forgotten meanwhile
+            held = None if state is None else state.slices.get(move.start_ms)
+            if state is None or held is None or not held.can_move(move, source):
+                return list(move.blocks)
             position = self._journal.append(move_record(move))
             obsolete = state.move(move)
         self._journal.sync(position)
         return list(obsolete)
+
+    def holds(self, query: int, start_ms: int, blocks: Iterable[Block]) -> bool:
+        """Tell whether all of these blocks are part of a slice now."""
+        with self._lock:
+            state = self._numbers.get(query)
+            held = None if state is None else state.slices.get(start_ms)
+            return held is not None and set(blocks) <= set(held.blocks)
 
     def sync(self, position: int) -> None:
         """Return once the journal is durable up to a position."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,25 @@ class SliceState:
         """Return this state with more rows."""
         chunks = self.chunks if chunk is None else (*self.chunks, chunk)
         return SliceState(chunks, (*self.blocks, *blocks))
+
+    def can_move(self, move: Move, source: SliceState) -> bool:
+        """Tell whether what a move replaces is still here, just as its `source` had it.
+
+        Rows are known by the very tables they are in: these never change, and a slice that was
+        moved, or forgotten and made anew, has others.
+        """
+        if not self.has_enough(move):
+            return False
+        if not move.rows:
+            return True
+        oldest = self.chunks[: len(source.chunks)]
+        same = len(oldest) == len(source.chunks) and all(map(is_, oldest, source.chunks))
+        return same and move.rows == source.rows_held
+
+    def has_enough(self, move: Move) -> bool:
+        """Tell whether there are as many rows, and all of the blocks, that a move replaces."""
+        paths = {block.path for block in self.blocks}
+        return move.rows <= self.rows_held and paths.issuperset(move.merged)
 
     def moved(self, move: Move) -> SliceState:
         """Return this state with the same rows in other places."""

@@ -101,7 +101,13 @@ class Tiers:
         self._next_look_ms = now_ms + max(LOOK_EVERY_MS, PATIENCE * took_ms)
 
     def decide(self, now_ms: float) -> None:
-        """Take a snapshot, ask the policy, and queue what it wants."""
+        """Take a snapshot, ask the policy, and queue what it wants.
+
+        What is being moved is left alone even if that ends in between: it is told before the state
+        is looked at, so that nothing is moved as it was before.
+        """
+        with self._lock:
+            taken = set(self._busy)
         states: dict[SliceId, tuple[DeployedQuery, SliceState]] = {}
         slices = []
         for query in self._queries():
@@ -114,16 +120,16 @@ class Tiers:
         snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self._transfers.staging)
         decision = self._policy.decide(snapshot)
         for id in decision.prestage:
-            if id not in self._busy:
+            if id not in taken:
                 query, state = states[id]
-                self._track(id, self._transfers.prestage(query.template, state))
+                self._track(id, self._transfers.prestage(id, query.template, state), taken)
         for destaging in decision.destage:
-            if destaging.id not in self._busy:
+            if destaging.id not in taken:
                 state = states[destaging.id][1]
-                self._track(destaging.id, self._transfers.destage(destaging, state))
+                self._track(destaging.id, self._transfers.destage(destaging, state), taken)
         for id, (query, state) in states.items():
-            if len(state.blocks) > 1 and id not in self._busy:
-                self._track(id, self._transfers.compact(id, query.template, state))
+            if len(state.blocks) > 1 and id not in taken:
+                self._track(id, self._transfers.compact(id, query.template, state), taken)
 
     def settle(self) -> None:
         """Return once nothing is being moved."""
@@ -164,10 +170,11 @@ class Tiers:
             next_use_ms=next_use_ms,
         )
 
-    def _track(self, id: SliceId, future: Future[None] | None) -> None:
-        """Leave a slice alone until what was begun has ended."""
+    def _track(self, id: SliceId, future: Future[None] | None, taken: set[SliceId]) -> None:
+        """Leave a slice alone until what was begun has ended, and for the rest of this look."""
         if future is None:
             return
+        taken.add(id)
         with self._lock:
             self._busy[id] = future
         future.add_done_callback(lambda done: self._ended(id, done))

@@ -61,20 +61,24 @@ class Transfers:
         blocks = tuple(new_block(id.query, id.start_ms, piece) for piece in pieces)
 
         def transfer(contents: list[pa.Buffer]) -> None:
-            for block, content in zip(blocks, contents, strict=True):
-                self._blocks.put(block, content)
+            try:
+                for block, content in zip(blocks, contents, strict=True):
+                    self._blocks.put(block, content)
+            except BaseException:
+                self._blocks.remove(blocks)
+                raise
 
         def finish(_: object) -> None:
             if len(pieces) > 1:
                 self._staged.put(blocks[0], own_memory(pieces[0]))
-            self._moved(Move(id.query, id.start_ms, state.rows_held, blocks))
+            self._moved(Move(id.query, id.start_ms, state.rows_held, blocks), state)
 
         urgency = Urgency.LATE_WRITE if state.blocks else Urgency.DESTAGE
         return self._lane.submit(
             urgency, lambda: [encoded(piece) for piece in pieces], transfer, finish
         )
 
-    def prestage(self, template: Template, state: SliceState) -> Future[None]:
+    def prestage(self, id: SliceId, template: Template, state: SliceState) -> Future[None]:
         """Fetch what a function will read soon: to where it will be read."""
         stored = sum(block.bytes for block in state.blocks)
         started = time.perf_counter()
@@ -83,14 +87,14 @@ class Transfers:
                 Urgency.PRESTAGE,
                 lambda: None,
                 lambda _: self._staged.to_spark(state.blocks),
-                lambda _: self._learn(stored, started),
+                lambda _: self._staged_now(id, state.blocks, stored, started),
             )
         missing = [block for block in state.blocks if self._staged.table(block) is None]
 
         def finish(contents: list[pa.Buffer]) -> None:
             for block, content in zip(missing, contents, strict=True):
                 self._staged.put(block, decoded(content))
-            self._learn(sum(block.bytes for block in missing), started)
+            self._staged_now(id, missing, sum(block.bytes for block in missing), started)
 
         return self._lane.submit(
             Urgency.PRESTAGE, lambda: None, lambda _: self._fetch(missing), finish
@@ -103,14 +107,16 @@ class Transfers:
     def _fetch(self, blocks: Sequence[Block]) -> list[pa.Buffer]:
         return [self._blocks.fetch(block) for block in blocks]
 
-    def _learn(self, size: int, started: float) -> None:
-        """Learn how long staging takes."""
+    def _staged_now(self, id: SliceId, blocks: Sequence[Block], size: int, started: float) -> None:
+        """Give up copies of what was forgotten meanwhile, and learn how long staging takes."""
+        if not self._ledger.holds(id.query, id.start_ms, blocks):
+            self._staged.drop(blocks)
         took_ms = (time.perf_counter() - started) * 1_000
         self.staging = self.staging.after(size, took_ms=took_ms)
 
-    def _moved(self, move: Move) -> None:
+    def _moved(self, move: Move, source: SliceState) -> None:
         """Write down that rows are elsewhere now, then remove where they were."""
-        obsolete = self._ledger.move(move)
+        obsolete = self._ledger.move(move, source)
         self._staged.drop(obsolete)
         self._blocks.remove(obsolete)
 
