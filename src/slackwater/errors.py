@@ -27,6 +27,10 @@ class IncompatibleQueryError(JournalError):
     """Report a query that cannot continue from its journaled state: undo the change or reset it."""
 
 
+class StateError(SlackwaterError):
+    """Report window state that cannot be used as it is: the message says what to do about it."""
+
+
 class UnavailableError(SlackwaterError):
     """Report what cannot be reached for now: nothing need be done, its steps are tried again."""
 

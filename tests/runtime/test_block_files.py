@@ -9,6 +9,7 @@ import pytest
 from pyarrow import fs
 
 from slackwater.errors import DescriptionError, JournalError
+from slackwater.runtime import block_files as block_files_module
 from slackwater.runtime.block_files import (
     BlockFiles,
     LocalBlockFiles,
@@ -16,7 +17,7 @@ from slackwater.runtime.block_files import (
     block_files,
     storage_files,
 )
-from slackwater.runtime.blocks import BlockStore
+from slackwater.runtime.blocks import RETRY_S, BlockStore
 
 CONTENT = pa.py_buffer(b"PAR1 and so on")
 
@@ -128,3 +129,61 @@ def test_a_place_that_nobody_knows_is_refused_with_a_remedy() -> None:
 def test_spark_calls_s3_otherwise() -> None:
     files = RemoteBlockFiles(fs._MockFileSystem(), "b/p", "s3://b/p/")
     assert files.for_spark("a") == "s3a://b/p/a"
+
+
+class Sticky(LocalBlockFiles):
+    """Keep files that cannot be removed for a while."""
+
+    stuck = True
+    tries = 0
+
+    def remove(self, path: str) -> None:
+        self.tries += 1
+        if self.stuck:
+            raise OSError(16, "Device or resource busy")
+        super().remove(path)
+
+
+def test_what_cannot_be_removed_is_said_once_and_tried_again_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = [1_000.0]
+    files = Sticky(tmp_path)
+    store = BlockStore(files, monotonic_s=lambda: now_s[0])
+    blocks = [store.write(1, start, pa.table({"x": [1]})) for start in range(5)]
+    with store.reading():
+        store.remove(blocks[:2])
+    for block in blocks[2:]:
+        store.remove([block])
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "busy" in caplog.text
+    files.stuck, tries = False, files.tries
+    with store.reading():
+        pass
+    assert files.tries == tries, "each step must not try again"
+    now_s[0] += RETRY_S
+    with store.reading():
+        pass
+    assert not files.names()
+
+
+def test_an_orphan_that_cannot_be_removed_does_not_stop_a_start(tmp_path: Path) -> None:
+    files = Sticky(tmp_path)
+    store = BlockStore(files)
+    store.write(1, 0, pa.table({"x": [1]}))
+    assert store.tidy(set()) == 0
+    files.stuck = False
+    assert BlockStore(files).tidy(set()) == 1
+
+
+def test_a_write_that_fails_after_its_file_was_there_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(directory: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    files = LocalBlockFiles(tmp_path)
+    monkeypatch.setattr(block_files_module, "sync_directory", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        BlockStore(files).write(1, 0, pa.table({"x": [1]}))
+    assert not files.names()

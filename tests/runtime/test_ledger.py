@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from slackwater.errors import JournalLockedError
+from slackwater import disk
+from slackwater.errors import JournalError, JournalLockedError, StateError
 from slackwater.lateness.cleanup import Cover
 from slackwater.lateness.observed import Seen
 from slackwater.lateness.state import Amendment, LatenessChange, LatenessWish
@@ -21,9 +23,11 @@ from slackwater.runtime.state import (
     Block,
     Counters,
     KeyedChange,
+    Move,
     PlannedRange,
     QueryChange,
     QueryState,
+    SliceState,
     StageChange,
 )
 from slackwater.spark.sources.base import Range
@@ -242,6 +246,110 @@ def test_a_step_number_is_never_used_twice(tmp_path: Path) -> None:
     ledger.close()
     again = Ledger(tmp_path)
     assert again.plan({query.number: planned(0)})[0] > first
+    again.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_step_is_committed_once_and_only_while_it_is_planned(
+    tmp_path: Path, snapshot: bool
+) -> None:
+    ledger = Ledger(tmp_path)
+    one, two = (ledger.introduce(name, {}) for name in ("one", "two"))
+    both, _ = ledger.plan({one.number: planned(0), two.number: planned(0)})
+    for state in (one, two):  # each alone, as after a failure of both
+        ledger.commit(both, [change(state.number, 0)], [])
+    later, position = ledger.plan({one.number: planned(10)})
+    ledger.sync(position)
+    before = [seen(one), seen(two), ledger._journal.records_since_snapshot]
+    for step, state in ((both, one), (both, two), (later, two), (later + 1, one)):
+        with pytest.raises(StateError, match=f"step {step} of query {state.name} is not planned"):
+            ledger.require_pending(step, [state.number])
+        with pytest.raises(StateError, match="is not planned"):
+            ledger.commit(step, [change(state.number, 1)], [])
+    with pytest.raises(StateError, match="number 77"):
+        ledger.commit(later, [change(77, 1)], [])
+    with pytest.raises(StateError, match="query two"):  # all or nothing
+        ledger.commit(later, [change(one.number, 1), change(two.number, 1)], [])
+    assert [seen(one), seen(two), ledger._journal.records_since_snapshot] == before
+    if snapshot:
+        ledger.begin_snapshot({})()
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.content.queries["one"].pending_step == later
+    again.require_pending(later, [one.number])
+    anew, _ = again.plan({one.number: planned(10)})
+    with pytest.raises(StateError, match="is not planned"):
+        again.commit(later, [change(one.number, 1)], [])
+    again.commit(anew, [change(one.number, 1)], [])
+    again.close()
+
+
+def test_what_an_earlier_version_committed_twice_stops_its_query_alone(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    one, two, three = (ledger.introduce(name, {}) for name in ("one", "two", "three"))
+    for state in (one, two, three):
+        run_step(ledger, state.number, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "_require_pending", lambda *_: None)
+        ledger.commit(0, [change(one.number, 0)], [])
+        patch.setattr(SliceState, "can_move", lambda *_: True)
+        ledger.move(Move(two.number, 0, 99, (Block("b", 99),)), SliceState())
+    ledger.close()
+    again = Ledger(tmp_path)
+    for name, found in (("one", "committed without its plan"), ("two", "was not there")):
+        assert found in str(again.content.queries[name].quarantined)
+        assert "reset=True" in str(again.content.queries[name].quarantined)
+    assert again.content.queries["three"].quarantined is None
+    again.close()
+
+
+@pytest.mark.parametrize("change_it", ["introduce", "plan", "quarantine", "wish", "reset", "batch"])
+def test_what_the_journal_did_not_take_did_not_happen(
+    tmp_path: Path, change_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path, durable=False)
+    one = ledger.introduce("one", {})
+    run_step(ledger, one.number, 0)
+    changes: dict[str, Callable[[], object]] = {
+        "introduce": lambda: ledger.introduce("two", {}),
+        "plan": lambda: ledger.plan({one.number: planned(10)}),
+        "quarantine": lambda: ledger.quarantine(one.number, "broken"),
+        "wish": lambda: ledger.remember_wish(one.number, WISH),
+        "reset": lambda: ledger.reset("one"),
+        "batch": lambda: ledger.plan_dead_letters([]),
+    }
+    before = repr(ledger.content)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(disk.current, "write", full)
+        with pytest.raises(JournalError, match="No space left"):
+            changes[change_it]()
+    assert repr(ledger.content) == before
+    ledger.close()
+
+
+def test_nobody_goes_on_from_a_record_that_could_not_be_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path)
+    one = ledger.introduce("one", {})
+    number, _ = ledger.plan({one.number: planned(0)})
+    with monkeypatch.context() as patch:
+
+        def broken(*_: object) -> None:
+            raise ValueError("a fault of ours")
+
+        patch.setattr(QueryState, "apply", broken)
+        with pytest.raises(JournalError, match="could not be applied: a fault of ours"):
+            ledger.commit(number, [change(one.number, 0)], [])
+    with pytest.raises(JournalError, match="start again"):
+        ledger.commit(number, [change(one.number, 0)], [])
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.content.queries["one"].positions == {(0, 0): 10}
     again.close()
 
 

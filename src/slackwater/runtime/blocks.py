@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
+import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -14,6 +16,10 @@ import pyarrow.parquet as pq
 from slackwater.errors import JournalError
 from slackwater.runtime.block_files import BlockFiles
 from slackwater.runtime.state import Block
+
+logger = logging.getLogger("slackwater")
+
+RETRY_S = 60.0  # before a file that could not be removed is tried again
 
 # Blocks, and those that were being written; earlier versions put them into one directory.
 _OURS = re.compile(
@@ -24,24 +30,35 @@ _OURS = re.compile(
 class BlockStore:
     """Write, find and remove blocks. A block exists for the journal only once it is committed.
 
-    A file that somebody may be reading is removed once all who were reading have finished.
+    A file that somebody may be reading is removed once all who were reading have finished. One
+    that cannot be removed is nobody's failure: nothing names it any more. It is tried again later,
+    and by the next start.
     """
 
-    def __init__(self, files: BlockFiles) -> None:
+    def __init__(
+        self, files: BlockFiles, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         """Keep blocks as these files."""
         self._files = files
+        self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
         self._tickets = 0
         self._reading: set[int] = set()
         self._condemned: list[tuple[frozenset[int], list[str]]] = []
+        self._stuck: list[str] = []
+        self._stuck_until_s = 0.0
 
     def write(self, query: int, start_ms: int, table: pa.Table) -> Block:
         """Write the rows of one slice, durably."""
         return self.put(new_block(query, start_ms, table), encoded(table))
 
     def put(self, block: Block, content: pa.Buffer) -> Block:
-        """Write a block that was encoded before, durably."""
-        self._files.write(block.path, content)
+        """Write a block that was encoded before, durably; where that fails nothing is left."""
+        try:
+            self._files.write(block.path, content)
+        except BaseException:
+            self.remove([block])
+            raise
         return block
 
     def fetch(self, block: Block) -> pa.Buffer:
@@ -71,7 +88,7 @@ class BlockStore:
             self._remove_unread()
 
     def remove(self, blocks: Iterable[Block]) -> None:
-        """Remove blocks that nothing needs any more, as soon as nobody reads them."""
+        """Remove blocks that nothing needs any more, as soon as nobody reads them; never raise."""
         paths = [block.path for block in blocks]
         if paths:
             with self._lock:
@@ -92,9 +109,7 @@ class BlockStore:
                 "written with, or put the files back"
             )
         orphans = [name for name in names if name not in referenced and _OURS.fullmatch(name)]
-        for name in orphans:
-            self._files.remove(name)
-        return len(orphans)
+        return len(orphans) - self._remove(orphans)
 
     def _remove_unread(self) -> None:
         with self._lock:
@@ -102,9 +117,35 @@ class BlockStore:
             self._condemned = [
                 (readers, paths) for readers, paths in self._condemned if readers & self._reading
             ]
+            if self._stuck and self._monotonic_s() >= self._stuck_until_s:
+                free.append(self._stuck)
+                self._stuck = []
         for paths in free:
-            for path in paths:
+            self._remove(paths)
+
+    def _remove(self, paths: Iterable[str]) -> int:
+        """Remove files; remember those that cannot be removed, and return how many they are."""
+        problem: Exception | None = None
+        stuck = []
+        for path in paths:
+            try:
                 self._files.remove(path)
+            except Exception as error:
+                problem = error
+                stuck.append(path)
+        if problem is not None:
+            with self._lock:
+                said = bool(self._stuck) or self._stuck_until_s > 0
+                self._stuck += stuck
+                self._stuck_until_s = self._monotonic_s() + RETRY_S
+            logger.log(
+                logging.DEBUG if said else logging.WARNING,
+                "%s is not needed any more and could not be removed (%s): it is tried again from "
+                "time to time, and at the next start; nothing depends on it",
+                self._files.for_spark(stuck[0]),
+                problem,
+            )
+        return len(stuck)
 
 
 def new_block(query: int, start_ms: int, table: pa.Table) -> Block:

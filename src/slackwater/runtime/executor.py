@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from slackwater.app.watermarks import BoundedLateness, KSlack, Punctuated
 from slackwater.app.windows import KeyedWindows
-from slackwater.errors import UnavailableError
+from slackwater.errors import StateError, UnavailableError
 from slackwater.lateness.amending import LateStep
 from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
@@ -43,6 +44,8 @@ from slackwater.spark.outcome import PartitionStatistics, StepOutcome
 from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.base import RETRACTED
 from slackwater.spark.steps import Piece, StepRunner
+
+logger = logging.getLogger("slackwater")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,10 @@ class StepExecutor:
         self._files_dead_letters = files_dead_letters
 
     def execute(self, step: PlannedStep, slot: int) -> StepReport:
-        """Run a step and commit it; anything raised before the commit leaves no trace."""
+        """Run a step and commit it; anything raised leaves no trace, and the step may run again.
+
+        Once the commit is durable nothing raises any more, but for a journal that is unusable.
+        """
         with hushed():
             if step.serves_due or not step.amending:
                 return self._execute(step, slot)
@@ -101,6 +107,8 @@ class StepExecutor:
     def _execute(self, step: PlannedStep, slot: int) -> StepReport:
         started_ms = self._clock.now_ms()
         watch = Watch()
+        if step.failures or step.waits:  # before panes are written, not only before the commit
+            self._ledger.require_pending(step.number, step.plans)
         self._ledger.sync(step.position)
         journal_ms = watch.lap_ms()
         outcome, job = None, JobTimes()
@@ -116,18 +124,27 @@ class StepExecutor:
             try:
                 with during(lambda: _closing_text(advanced.queries)):
                     advances, emission = self._emit(step.template, advanced, slot, watch)
+                windows = (window for advance in advances for window in advance.windows)
+                rows = dict(zip(windows, emission.counts, strict=True))
+                changes = [_with_rows_out(advance, rows, emission) for advance in advances]
+                # What may fail is done now: a step that is committed must not run again.
+                inputs = () if outcome is None else _input_reports(outcome.statistics)
+                swept = _sweeps(advances)
             except BaseException:
                 self._withdraw(advanced.queries)
                 raise
-        windows = (window for advance in advances for window in advance.windows)
-        rows = dict(zip(windows, emission.counts, strict=True))
-        changes = [_with_rows_out(advance, rows, emission) for advance in advances]
         duties = [advance.duty for advance in advances if advance.duty is not None]
         duties = duties if self._files_dead_letters else []
-        position, obsolete = self._ledger.commit(step.number, changes, duties)
+        try:
+            position, obsolete = self._ledger.commit(step.number, changes, duties)
+        except StateError:
+            self._withdraw(advanced.queries)
+            raise
         self._ledger.sync(position)
-        self._placer.discard(obsolete)
-        _remember_promises(step, advances, emission)
+        with _harmless("old window state was not given up"):
+            self._placer.discard(obsolete)
+        with _harmless("what was promised early was not noted"):
+            _remember_promises(step, advances, emission)
         journal_ms += watch.lap_ms()
         committed_ms = self._clock.now_ms()
         return StepReport(
@@ -137,9 +154,9 @@ class StepExecutor:
             events=step.events,
             rows=0 if outcome is None else outcome.rows.num_rows,
             row_bytes=0 if outcome is None else outcome.rows.nbytes,
-            inputs=() if outcome is None else _input_reports(outcome.statistics),
+            inputs=inputs,
             prepared=outcome is not None and outcome.prepared,
-            panes=tuple(_pane_reports(advances, rows, committed_ms)),
+            panes=tuple(_pane_reports(advances, rows, swept, committed_ms)),
             times=StepTimes(
                 wait=started_ms - step.decided_ms,
                 journal=journal_ms,
@@ -176,16 +193,22 @@ class StepExecutor:
         statistics: dict[tuple[int, int, int], PartitionStatistics] = {}
         for seen in outcome.statistics if outcome is not None else ():
             statistics[seen.query, seen.input, seen.partition] = seen
-        return [
-            self._advance_query(
-                step,
-                query,
-                rows.get(query.number, {}),
-                statistics,
-                timeless=0 if outcome is None else outcome.timeless[query.number],
-            )
-            for query in step.queries
-        ]
+        advances: list[_Advance] = []
+        try:
+            for query in step.queries:
+                advances.append(
+                    self._advance_query(
+                        step,
+                        query,
+                        rows.get(query.number, {}),
+                        statistics,
+                        timeless=0 if outcome is None else outcome.timeless[query.number],
+                    )
+                )
+        except BaseException:
+            self._withdraw(advances)
+            raise
+        return advances
 
     def _advance_query(
         self,
@@ -317,6 +340,15 @@ class StepExecutor:
         merge_ms = watch.lap_ms()
         self._emitter.write(template, panes, fired, slot)
         return advances, Emission(panes.counts(len(fired)), merge_ms, watch.lap_ms())
+
+
+@contextmanager
+def _harmless(what: str) -> Iterator[None]:
+    """Keep what fails after a commit from making the step look as if it had failed."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s after a step that is committed; its results are right", what)
 
 
 @contextmanager
@@ -470,15 +502,25 @@ def _with_rows_out(
     return replace(change, sampling=advance.query.sampler.learned(advance.monitor, lessons))
 
 
+def _sweeps(advances: Sequence[_Advance]) -> dict[ClosingWindow, float | None]:
+    """Find when the watermarks arrived that closed windows on time."""
+    found: dict[ClosingWindow, float | None] = {}
+    for advance in advances:
+        for window in advance.windows:
+            if window.timing in ("on_time", "early"):
+                swept_ms = advance.query.sweep_arrival_ms(window.end_ms)
+                found[window] = advance.newest_arrival_ms if swept_ms is None else swept_ms
+    return found
+
+
 def _pane_reports(
-    advances: Sequence[_Advance], rows: Mapping[ClosingWindow, int], committed_ms: float
+    advances: Sequence[_Advance],
+    rows: Mapping[ClosingWindow, int],
+    swept: Mapping[ClosingWindow, float | None],
+    committed_ms: float,
 ) -> Iterator[PaneReport]:
     for advance in advances:
         for window in advance.windows:
-            swept_ms = None
-            if window.timing in ("on_time", "early"):
-                swept_ms = advance.query.sweep_arrival_ms(window.end_ms)
-                swept_ms = advance.newest_arrival_ms if swept_ms is None else swept_ms
             yield PaneReport(
                 query=window.query,
                 window_start_ms=window.start_ms,
@@ -486,6 +528,6 @@ def _pane_reports(
                 pane=window.shown_pane,
                 timing=window.timing,
                 rows=rows[window],
-                swept_ms=swept_ms,
+                swept_ms=swept.get(window),
                 committed_ms=committed_ms,
             )

@@ -155,6 +155,11 @@ class Journal:
                 self._check()
                 self._flush_segment()
 
+    def fail(self, reason: str) -> None:
+        """Refuse everything from now on, for a reason; the first one stays."""
+        with self._writing:
+            self._failure = self._failure or reason
+
     def rotate(self) -> Rotation:
         """Start a new segment for all later records, and return what can replace the earlier ones.
 

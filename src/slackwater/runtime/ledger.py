@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from slackwater.errors import JournalError
+from slackwater.errors import JournalError, StateError
 from slackwater.lateness.state import LatenessWish
 from slackwater.runtime.journal import Journal, Record, Recovered
 from slackwater.runtime.lateness_records import wish_from_json, wish_to_json
@@ -116,10 +117,6 @@ class Ledger:
         """Give a new query its number; durable with the query's first plan."""
         with self._lock:
             number = self.content.next_query
-            state = QueryState.introduced(number, name, fingerprint, first_pane)
-            self.content.next_query += 1
-            self.content.queries[name] = state
-            self._numbers[state.number] = state
             self._journal.append(
                 {
                     "kind": "query",
@@ -129,13 +126,17 @@ class Ledger:
                     "first_pane": first_pane,
                 }
             )
+            state = QueryState.introduced(number, name, fingerprint, first_pane)
+            self.content.next_query += 1
+            self.content.queries[name] = state
+            self._numbers[state.number] = state
         return state
 
     def remember_sources(self, number: int, states: list[Any]) -> None:
         """Write down what a query's sources need besides offsets; durable with its first plan."""
         with self._lock:
-            self._numbers[number].source_states = states
             self._journal.append({"kind": "sources", "q": number, "states": states})
+            self._numbers[number].source_states = states
 
     def remember_wish(self, number: int, wish: LatenessWish) -> None:
         """Write down what is wished of a query's late events; durable with its next plan.
@@ -148,16 +149,16 @@ class Ledger:
             if state.wish is not None and state.pending is not None:
                 state.next_wish = wish
             elif state.wish != wish:
+                self._journal.append(_wish_record(number, wish))
                 state.wish = wish
-                self._journal.append(_wish_record(state))
 
     def reset(self, name: str) -> list[Block]:
         """Forget a query altogether (redeployed, it starts anew); return the files to remove."""
         with self._lock:
+            position = self._journal.append({"kind": "reset", "name": name})
             state = self.content.queries.pop(name)
             self._numbers.pop(state.number)
             _forget_query(self.content, state)
-            position = self._journal.append({"kind": "reset", "name": name})
         self._journal.sync(position)
         return [block for held in state.slices.values() for block in held.blocks]
 
@@ -170,16 +171,36 @@ class Ledger:
         """
         with self._lock:
             step = self.content.next_step
+            position = self._journal.append(plan_record(step, plans, amending))
             self.content.next_step += 1
             for query, ranges in plans.items():
-                self._numbers[query].pending = tuple(ranges)
-                self._numbers[query].pending_amends = query in amending
-            return step, self._journal.append(plan_record(step, plans, amending))
+                state = self._numbers[query]
+                state.pending, state.pending_step = tuple(ranges), step
+                state.pending_amends = query in amending
+            return step, position
+
+    def require_pending(self, step: int, queries: Iterable[int]) -> None:
+        """Refuse a step that is not, or not any more, what its queries are planned to do next."""
+        with self._lock:
+            self._require_pending(step, queries)
+
+    def _require_pending(self, step: int, queries: Iterable[int]) -> None:
+        for number in queries:
+            state = self._numbers.get(number)
+            if state is None or not state.waits_for(step):
+                name = f"number {number}" if state is None else state.name
+                raise StateError(
+                    f"step {step} of query {name} is not planned: it was committed, planned anew "
+                    "or forgotten before. It changes nothing; resume the query to go on"
+                )
 
     def commit(
         self, step: int, changes: Sequence[QueryChange], duties: Sequence[DeadLetterDuty]
     ) -> tuple[int, list[Block]]:
-        """Apply what a step did; return the position to `sync` and the files to remove after it."""
+        """Apply what a step did; return the position to `sync` and the files to remove after it.
+
+        Refused, before anything is written, unless this very step is pending for each query.
+        """
         payload, sizes = pack_stored(rows for change in changes for rows in change_rows(change))
         header = {
             "kind": "commit",
@@ -193,16 +214,32 @@ class Ledger:
         }
         obsolete: list[Block] = []
         with self._lock:
+            self._require_pending(step, (change.query for change in changes))
             position = self._journal.append(header, payload)
-            for change in changes:
-                state = self._numbers[change.query]
-                renewed = state.next_wish is not None
-                obsolete += state.apply(change)
-                if renewed:
-                    position = self._journal.append(_wish_record(state))
-            for duty in duties:
-                self.content.duties[duty.step, duty.query] = duty
+            with self._applied():
+                for change in changes:
+                    state = self._numbers[change.query]
+                    wish = state.next_wish
+                    obsolete += state.apply(change)
+                    if wish is not None:
+                        position = self._journal.append(_wish_record(state.number, wish))
+                for duty in duties:
+                    self.content.duties[duty.step, duty.query] = duty
         return position, obsolete
+
+    @contextmanager
+    def _applied(self) -> Iterator[None]:
+        """Let nobody go on from memory that lacks what the journal has."""
+        try:
+            yield
+        except BaseException as error:
+            self._journal.fail(
+                f"a record was written and could not be applied ({error}): start again, which "
+                "reads it from the journal"
+            )
+            if isinstance(error, JournalError):
+                raise
+            raise JournalError(f"a record was written and could not be applied: {error}") from error
 
     def move(self, move: Move, source: SliceState) -> list[Block]:
         """Write down, durably, that rows changed their place; return the files to remove now.
@@ -216,7 +253,8 @@ class Ledger:
             if state is None or held is None or not held.can_move(move, source):
                 return list(move.blocks)
             position = self._journal.append(move_record(move))
-            obsolete = state.move(move)
+            with self._applied():
+                obsolete = state.move(move)
         self._journal.sync(position)
         return list(obsolete)
 
@@ -234,8 +272,8 @@ class Ledger:
     def quarantine(self, number: int, error: str | None) -> None:
         """Stop a query for the error given, or let it go on (None)."""
         with self._lock:
-            self._numbers[number].quarantined = error
             position = self._journal.append({"kind": "quarantine", "q": number, "error": error})
+            self._numbers[number].quarantined = error
         self._journal.sync(position)
 
     def open_duties(self) -> list[DeadLetterDuty]:
@@ -256,19 +294,19 @@ class Ledger:
         """Write down which duties are filed together; return the batch's number."""
         with self._lock:
             batch = self.content.next_batch
-            self.content.next_batch += 1
             keys = [(duty.step, duty.query) for duty in duties]
-            self.content.batches[batch] = keys
             position = self._journal.append({"kind": "dead plan", "batch": batch, "of": keys})
+            self.content.next_batch += 1
+            self.content.batches[batch] = keys
         self._journal.sync(position)
         return batch
 
     def dead_letters_filed(self, batch: int) -> None:
         """Write down that a batch is safely filed."""
         with self._lock:
+            position = self._journal.append({"kind": "dead done", "batch": batch})
             for key in self.content.batches.pop(batch):
                 self.content.duties.pop(key, None)
-            position = self._journal.append({"kind": "dead done", "batch": batch})
         self._journal.sync(position)
 
     @property
@@ -323,9 +361,8 @@ class Ledger:
         self._journal.close()
 
 
-def _wish_record(state: QueryState) -> dict[str, Any]:
-    wish = state.wish or LatenessWish()
-    return {"kind": "wish", "q": state.number, "wish": wish_to_json(wish)}
+def _wish_record(number: int, wish: LatenessWish) -> dict[str, Any]:
+    return {"kind": "wish", "q": number, "wish": wish_to_json(wish)}
 
 
 def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
@@ -388,13 +425,14 @@ def _replay(content: LedgerContent, index: dict[int, QueryState], record: Record
             for query, ranges in plans_of(header).items():
                 if query in index:
                     index[query].pending = ranges
+                    index[query].pending_step = header["step"]
                     index[query].pending_amends = query in header.get("amending", ())
                     content.planned_since.setdefault(query, []).extend(ranges)
         case "commit":
             _replay_commit(content, index, record)
         case "move":
             if header["q"] in index:
-                index[header["q"]].move(move_of(header))
+                _replay_move(index[header["q"]], move_of(header))
         case "quarantine":
             index[header["q"]].quarantined = header["error"]
         case "dead plan":
@@ -421,7 +459,29 @@ def _replay_commit(content: LedgerContent, index: dict[int, QueryState], record:
             content.duties[duty.step, query] = duty
     for cells in header["changes"]:
         if cells["q"] in index:
-            index[cells["q"]].apply(change_from_json(cells, rows.get(cells["q"], {})))
+            state = index[cells["q"]]
+            planned = state.waits_for(header["step"])
+            state.apply(change_from_json(cells, rows.get(cells["q"], {})))
+            if not planned:
+                _stop_doubtful(state, f"step {header['step']} was committed without its plan")
+
+
+def _replay_move(state: QueryState, move: Move) -> None:
+    held = state.slices.get(move.start_ms)
+    state.move(move)
+    if held is not None and not held.has_enough(move):
+        _stop_doubtful(state, f"state of {move.start_ms} was moved that was not there")
+
+
+def _stop_doubtful(state: QueryState, found: str) -> None:
+    """Stop a query that an earlier version may have given wrong state; ours writes no such record.
+
+    It is read as it was applied then: others go on, and whoever knows better may resume it.
+    """
+    state.quarantined = (
+        f"its journal, of an earlier version, says that {found}: its results may be wrong. Deploy "
+        "it with reset=True to compute them anew, or resume it to go on"
+    )
 
 
 def _forget_query(content: LedgerContent, state: QueryState) -> None:

@@ -308,7 +308,10 @@ class Loop:
             except Exception as error:
                 self._quarantine(query, error, broken=True)
         for observer in self.observers:
-            observer.step_committed(report)
+            try:
+                observer.step_committed(report)
+            except Exception:  # a bystander stops nobody
+                logger.exception("an observer of committed steps failed")
 
     def _failed(self, step: PlannedStep, error: BaseException) -> None:
         """Try again, then each query alone; stop the one that fails for the third time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -90,6 +90,7 @@ class Placer:
             if stays and not query.template.keeps_rows:
                 self._staged.put(block, own_memory(table))
                 free -= size
+        wait(writing)  # all, or one that is still to come would be written after it was discarded
         try:
             for write in writing:
                 write.result()

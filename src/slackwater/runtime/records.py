@@ -198,6 +198,7 @@ def query_to_json(state: QueryState) -> Json:
             for block in held.blocks
         ],
         "pending": None if state.pending is None else [range_to_json(r) for r in state.pending],
+        "step": state.pending_step,
         "amends": state.pending_amends,
         "late": lateness_to_json(state.lateness),
         "wish": None if state.wish is None else wish_to_json(state.wish),
@@ -243,6 +244,7 @@ def query_from_json(cells: Json, rows: StageRows) -> QueryState:
     )
     if cells["pending"] is not None:
         state.pending = tuple(map(range_from_json, cells["pending"]))
+        state.pending_step = cells.get("step")
         state.pending_amends = cells.get("amends", False)
     if "late" in cells:
         state.lateness = lateness_from_json(cells["late"])

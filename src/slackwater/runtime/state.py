@@ -216,6 +216,7 @@ class QueryState:
     gone_until_ms: int | None = None  # windows that start here or earlier are over
     slices: dict[int, SliceState] = field(default_factory=dict)
     pending: tuple[PlannedRange, ...] | None = None
+    pending_step: int | None = None  # the step it was planned for last; None: nobody knows
     pending_amends: bool = False  # the pending plan amends windows that are due for it
     counters: Counters = field(default_factory=Counters)
     quarantined: str | None = None
@@ -283,9 +284,13 @@ class QueryState:
         if change.slack_ms:
             self.slack_ms = dict(change.slack_ms)
         self.counters = self.counters.plus(change.counted)
-        self.pending, self.pending_amends = None, False
+        self.pending, self.pending_step, self.pending_amends = None, None, False
         self.wish, self.next_wish = self.next_wish or self.wish, None
         return tuple(block for state in gone for block in state.blocks)
+
+    def waits_for(self, step: int) -> bool:
+        """Tell whether the pending plan is that of a step, as far as anybody knows."""
+        return self.pending is not None and self.pending_step in (None, step)
 
     def move(self, move: Move) -> tuple[Block, ...]:
         """Take in that rows changed their place; return the files that nothing needs any more."""

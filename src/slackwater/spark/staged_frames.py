@@ -6,12 +6,15 @@ time: Spark then reads the files again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("slackwater")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,10 @@ class StagedFrames:
                 for name in staged.files:
                     self._by_file.pop(name, None)
         for staged in found.values():
-            staged.frame.unpersist()
+            try:
+                staged.frame.unpersist()
+            except Exception as error:  # a cache that stays is nobody's failure
+                logger.debug("a staged frame was not given up: %s", error)
 
     def bytes_of(self, files: Collection[str]) -> int:
         """Count the bytes of what is persisted of these files."""
