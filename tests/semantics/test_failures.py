@@ -14,8 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import slackwater as sw
+from slackwater import disk
 from slackwater.app.stream import App
 from slackwater.errors import SinkError, SinkUnavailableError, SourceError
+from slackwater.runtime.placing import Limits
+from slackwater.runtime.reports import StepReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.sinks.base import Sink, SinkWriter
 from slackwater.spark.sinks.pane_tables import IDENTITY
@@ -365,3 +368,42 @@ def test_to_resume_a_query_that_is_well_changes_nothing(spark: SparkSession) -> 
     assert report.records == RECORDS
     assert_each_pane_once(taken)
     assert_same_panes(pa.concat_tables(taken), expected({"q": records_of(1)}))
+
+
+def test_nothing_that_fails_after_a_commit_makes_a_step_run_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A block that cannot be removed, an observer that raises: the results are the same."""
+    remove, refused = disk.current.remove, []
+
+    def sticky(path: str | os.PathLike[str]) -> None:
+        if "slice=" in str(path):
+            refused.append(path)
+            raise OSError(16, "Device or resource busy", str(path))
+        remove(path)
+
+    class Nuisance:
+        def step_committed(self, report: StepReport) -> None:
+            raise ValueError(f"not pleased with step {report.step}")
+
+    monkeypatch.setattr(disk.current, "remove", sticky)
+    sink, records = sw.memory(), records_of(1)
+    with Runtime(
+        spark,
+        journal=tmp_path / "journal",
+        clock=ManualClock(START_MS),
+        limits=Limits(journal_bytes=0),
+    ) as runtime:
+        runtime.observe(Nuisance())
+        runtime.deploy(counting(sink), "q", events=script_of(records))
+        runtime.run()
+        (report,) = runtime.queries()
+    assert refused
+    assert report.records == RECORDS
+    assert report.quarantined is None
+    assert_same_panes(sink.table(), expected({"q": records}))
+    assert "failed and is tried again" not in caplog.text
+    assert "not pleased" in caplog.text
