@@ -225,22 +225,30 @@ class Journal:
         """Remove what crashes left behind, and open the segment to go on with."""
         for unfinished in unfinished_files(self._directory):
             disk.current.remove(unfinished)
-        path = self._segment_path
+        segment, temporary = self._opened_tail(loaded)
+        try:
+            if temporary is None:
+                disk.current.truncate(segment, loaded.tail_bytes)
+            else:
+                disk.current.replace(temporary, self._segment_path)
+            if self._durable:  # the caller will act on what was recovered, flushed or not by then
+                if loaded.recovered.snapshot is not None:
+                    flush_path(FileKind.SNAPSHOT.path(self._directory, loaded.first))
+                for number in range(loaded.first, self._number + 1):
+                    flush_path(FileKind.SEGMENT.path(self._directory, number))
+                flush_path(self._directory)
+            for replaced in replaced_files(self._directory, loaded.first):
+                disk.current.remove(replaced)
+            return segment, os.fstat(segment).st_size
+        except BaseException:
+            disk.current.close(segment)
+            raise
+
+    def _opened_tail(self, loaded: Loaded) -> tuple[int, Path | None]:
+        """Open the last segment, or stage it, under the name returned, where it has no header."""
         if loaded.tail_bytes:
-            segment = disk.current.open(path, os.O_WRONLY)
-            disk.current.truncate(segment, loaded.tail_bytes)
-        else:
-            segment, temporary = stage(FileKind.SEGMENT, path, self._number, [], self._durable)
-            disk.current.replace(temporary, path)
-        if self._durable:  # the caller will act on what was recovered, flushed or not by then
-            if loaded.recovered.snapshot is not None:
-                flush_path(FileKind.SNAPSHOT.path(self._directory, loaded.first))
-            for number in range(loaded.first, self._number + 1):
-                flush_path(FileKind.SEGMENT.path(self._directory, number))
-            flush_path(self._directory)
-        for replaced in replaced_files(self._directory, loaded.first):
-            disk.current.remove(replaced)
-        return segment, os.fstat(segment).st_size
+            return disk.current.open(self._segment_path, os.O_WRONLY), None
+        return stage(FileKind.SEGMENT, self._segment_path, self._number, [], self._durable)
 
     def _take_back(self, start: int) -> None:
         self._segment_bytes = start
