@@ -31,6 +31,18 @@ class StateError(SlackwaterError):
     """Report window state that cannot be used as it is: the message says what to do about it."""
 
 
+class QuarantinedError(SlackwaterError):
+    """Report queries that were stopped: mend what each was stopped for, and resume it."""
+
+
+class SparkLostError(SlackwaterError):
+    """Report that Spark is gone: start the process again, and all queries go on."""
+
+
+class StepOverdueError(SlackwaterError):
+    """Report a step that took longer than it may: mend what it waits for and resume the query."""
+
+
 class UnavailableError(SlackwaterError):
     """Report what cannot be reached for now: nothing need be done, its steps are tried again."""
 

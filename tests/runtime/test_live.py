@@ -55,9 +55,9 @@ def test_what_is_seen_of_inputs_is_written_beside_the_journal(tmp_path: Path) ->
     live = LiveInputs(cast(Fleet, fleet), tmp_path)
     assert read_live(tmp_path) == ()
     for now_ms in range(0, 8_000, 20):
-        live.turn(float(now_ms), run_now)
+        live.turn(float(now_ms), float(now_ms), run_now)
     fleet.reader.away = "Kafka at x:1 does not answer"
-    live.turn(9_000.0, run_now)
+    live.turn(9_000.0, 9_000.0, run_now)
     (told,) = read_live(tmp_path)
     assert told.arrivals_per_s == pytest.approx(500, rel=0.01)
     assert (told.query, told.lags, told.lost) == ("q", {"clicks/0": 10}, 3)
@@ -68,7 +68,7 @@ def test_input_that_is_gone_does_not_keep_others_from_being_told(tmp_path: Path)
     fleet = Queries()
     fleet.reader.gone = True
     live = LiveInputs(cast(Fleet, fleet), tmp_path)
-    live.turn(0.0, run_now)
+    live.turn(0.0, 0.0, run_now)
     (told,) = read_live(tmp_path)
     assert told.lags == {}
 
@@ -77,4 +77,4 @@ def test_unreadable_file_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "live.json").write_text("{")
     assert read_live(tmp_path) == ()
     live = LiveInputs(cast(Fleet, Queries()), tmp_path / "nowhere")
-    live.turn(0.0, run_now)
+    live.turn(0.0, 0.0, run_now)

@@ -31,6 +31,8 @@ GIVEN: dict[str, Any] = {
     "limits": None,
     "profile": False,
     "clock": None,
+    "step_limit": "10 minutes",
+    "stop_limit": "30 seconds",
 }
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policy": "klnik"}, "policy='klnik' is unknown: use one of klink, "),
@@ -44,6 +46,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"slots": True}, "slots=True"),
     ({"budget": "x"}, "budget='x' is not a duration"),
     ({"budget": 250}, "budget=250 is not a duration: write it with its unit"),
+    ({"step_limit": 600}, "step_limit=600 is not a duration"),
+    ({"stop_limit": "0 s"}, "stop_limit='0 s' is zero"),
     ({"memory": "much"}, "memory='much' is no amount of memory"),
     ({"state": "disk"}, "state='disk': use 'tiered' or 'memory'"),
     ({"storage": 3}, "storage=3: give a directory"),

@@ -95,7 +95,7 @@ class Rig:
         self.placer.discard(obsolete)
 
     def move(self) -> None:
-        self.tiers.decide(0.0)
+        self.tiers.decide(0.0, 0.0)
         self.tiers.settle()
 
     def rows(self, start: int) -> list[int]:
@@ -264,7 +264,7 @@ def test_many_small_blocks_become_one_with_the_same_rows(tmp_path: Path, snapsho
     rig = Rig(tmp_path, Standard(small_bytes=0))
     for late in range(LEAST_BLOCKS + 1):
         rig.step({0: [late, 1_000]}, watermark_ms=1_000)
-        rig.tiers.decide(0.0)
+        rig.tiers.decide(0.0, 0.0)
         rig.lane.settle()
     if snapshot:
         rig.ledger.begin_snapshot({})()
@@ -395,7 +395,7 @@ def test_a_move_that_ends_during_a_look_is_not_made_again(tmp_path: Path) -> Non
         write(path, content)
 
     rig.files.write = held_up  # type: ignore[method-assign]
-    rig.tiers.decide(0.0)
+    rig.tiers.decide(0.0, 0.0)
 
     def let_it_end() -> None:
         may_write.set()
@@ -455,7 +455,7 @@ def test_rows_are_the_same_however_often_state_is_looked_at(tmp_path: Path) -> N
     def look() -> None:
         while not over.is_set():
             try:
-                rig.tiers.decide(0.0)
+                rig.tiers.decide(0.0, 0.0)
             except BaseException as error:
                 failures.append(error)
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import slackwater as sw
 from slackwater import disk
 from slackwater.app.stream import App
-from slackwater.errors import SinkError, SinkUnavailableError, SourceError
+from slackwater.errors import QuarantinedError, SinkError, SinkUnavailableError, SourceError
 from slackwater.runtime.placing import Limits
 from slackwater.runtime.reports import StepReport
 from slackwater.runtime.runtime import Runtime
@@ -124,7 +124,8 @@ def test_of_twenty_fused_queries_only_the_poisoned_one_stops(
         return runtime
 
     with deployed() as runtime:
-        runtime.run()
+        with pytest.raises(QuarantinedError, match=f"1 of 20 queries are quarantined: {guilty}: "):
+            runtime.run()
         reports = {report.name: report for report in runtime.queries()}
         assert {name for name, report in reports.items() if report.quarantined} == {guilty}
         assert "this record is poison" in str(reports[guilty].quarantined)
@@ -132,7 +133,8 @@ def test_of_twenty_fused_queries_only_the_poisoned_one_stops(
     assert_same_panes(only(sink.table(), set(healthy)), expected(healthy))
 
     with deployed() as runtime:
-        runtime.run()
+        with pytest.raises(QuarantinedError, match=f"1 of 20 queries are quarantined: {guilty}: "):
+            runtime.run()
         reports = {report.name: report for report in runtime.queries()}
         assert "this record is poison" in str(reports[guilty].quarantined)
         poisonous.unlink()
@@ -165,7 +167,8 @@ def test_a_sink_that_refuses_a_query_stops_that_one_and_loses_nothing(
     with Runtime(spark, journal=tmp_path, clock=ManualClock(START_MS)) as runtime:
         for name, rows in records.items():
             runtime.deploy(app, name, events=script_of(rows))
-        runtime.run()
+        with pytest.raises(QuarantinedError, match="1 of 3 queries are quarantined: q1: "):
+            runtime.run()
         stopped = {r.name: r.quarantined for r in runtime.queries() if r.quarantined}
         assert stopped.keys() == {"q1"}
         assert "the database is down" in str(stopped["q1"])
@@ -236,7 +239,8 @@ def test_a_parquet_directory_that_breaks_stops_its_query_and_loses_nothing(
         runtime.deploy(app, "q", events=script_of(records))
         broken.rename(tmp_path / "elsewhere")
         broken.write_text("a file where the directory was")
-        runtime.run()
+        with pytest.raises(QuarantinedError, match="1 of 2 queries are quarantined: q/one: "):
+            runtime.run()
         stopped = [report.name for report in runtime.queries() if report.quarantined]
         assert stopped == ["q/one"]
     assert_same_panes(sound.table(), expected({"q/two": records}, ["v"]))
@@ -317,7 +321,8 @@ def test_a_source_that_breaks_stops_its_query_and_loses_nothing(
             runtime.deploy(app, name, events=script)
         runtime.run(seconds=5)
         bad.broken = method
-        runtime.run()
+        with pytest.raises(QuarantinedError, match="1 of 3 queries are quarantined: q1: "):
+            runtime.run()
         stopped = {r.name: r.quarantined for r in runtime.queries() if r.quarantined}
         assert stopped.keys() == {"q1"}
         assert "the disk is gone" in str(stopped["q1"])

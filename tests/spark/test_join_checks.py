@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import slackwater as sw
 from slackwater.app.results import Result
 from slackwater.app.stream import App, Stream
-from slackwater.errors import DescriptionError
+from slackwater.errors import DescriptionError, QuarantinedError
 from slackwater.runtime.reports import StepReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.pipeline import CheckedPipeline
@@ -159,5 +159,6 @@ def test_a_derived_column_of_the_wrong_length_stops_its_query_with_the_reason(
     result.derive(x=lambda rows: pa.array([], pa.int64())).to(sw.memory())
     with Runtime(spark, slots=1, clock=ManualClock("2024-01-01T00:00:00")) as runtime:
         runtime.deploy(app, "q", left=script_of(LEFT, v=1.0), right=script_of(RIGHT, n=1, v=2.0))
-        runtime.run()
+        with pytest.raises(QuarantinedError, match=r"derive\(x=\.\.\.\) must return"):
+            runtime.run()
         assert "derive(x=...) must return" in str(runtime.queries()[0].quarantined)

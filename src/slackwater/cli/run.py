@@ -13,7 +13,7 @@ import typer
 from slackwater.cli.app_files import load_deploy
 from slackwater.cli.consoles import output, print_note
 from slackwater.cli.starting import spark_session
-from slackwater.errors import SlackwaterError
+from slackwater.errors import QuarantinedError, SlackwaterError
 from slackwater.runtime.reports import QueryReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.scheduling.policies import POLICIES, policy_named
@@ -57,12 +57,16 @@ def run(
                     f"{file} deploys no query: let its deploy(rt, spark) call rt.deploy(app, ...)"
                 )
             _announce(file, names, rt, temporary=journal is None)
-            with _ended_by_sigterm(rt.stop):
-                rt.run(seconds=seconds)
+            failed = None
+            try:
+                with _ended_by_sigterm(rt.stop):
+                    rt.run(seconds=seconds)
+            except QuarantinedError as error:
+                failed = error
             queries = rt.queries()
         _print_end(queries, None if journal is None else rt.directory)
-    if all(query.quarantined is not None for query in queries):
-        raise typer.Exit(1)
+        if failed is not None:
+            raise failed
 
 
 def _announce(file: Path, names: list[str], rt: Runtime, *, temporary: bool) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -37,7 +38,8 @@ def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Py4JError, OSError):  # a JVM that is gone need not be stopped
+            spark.stop()
 
 
 def _start(master: str) -> SparkSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +20,7 @@ from slackwater.runtime.clock import Clock
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
+from slackwater.runtime.inbox import Inbox
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.sampler import QuerySampler
 from slackwater.spark.frames import Bounds, Template
@@ -42,8 +44,12 @@ class Deployer:
         blocks: BlockStore,
         fleet: Fleet,
         clock: Clock,
+        inbox: Inbox,
     ) -> None:
-        """Begin with nothing deployed."""
+        """Begin with nothing deployed; `inbox` is how to reach the thread that owns the fleet."""
+        self._inbox = inbox
+        self._opening = threading.Lock()
+        self._making = threading.Lock()
         self._spark = spark
         self._ledger = ledger
         self._blocks = blocks
@@ -66,17 +72,30 @@ class Deployer:
         single = len(app.outputs) == 1
         opened: list[_Opened] = []
         try:
-            for output in app.outputs:
-                query = name if single else f"{name}/{output.name}"
-                for bounds in _bounds_of(output):
-                    opened.append(self._open_output(output, query, inputs, bounds, reset=reset))
+            # What takes long is done here, whatever runs meanwhile; the rest by who owns the fleet.
+            with self._opening:
+                for output in app.outputs:
+                    query = name if single else f"{name}/{output.name}"
+                    for bounds in _bounds_of(output):
+                        opened.append(self._open_output(output, query, inputs, bounds, reset=reset))
+            self._inbox.ask(lambda: self._start_all(opened, reset=reset))
         except BaseException:
+            begun = {id(reader) for query in self._fleet.queries for reader in query.readers}
             for each in opened:
-                each.close()
+                if begun.isdisjoint(map(id, each.readers)):
+                    each.close()
             raise
+        return [each.name for each in opened if each.bounds != "exact"]
+
+    def _start_all(self, opened: Sequence[_Opened], *, reset: bool) -> None:
+        for each in opened:
+            self._require_new(each.name)  # another thread may have come first
         for each in opened:
             self._start(each, reset=reset)
-        return [each.name for each in opened if each.bounds != "exact"]
+
+    def _require_new(self, name: str) -> None:
+        if any(query.state.name == name for query in self._fleet.queries):
+            raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
 
     def exactly(self, query: DeployedQuery) -> Template:
         """Find the template that computes a query that samples from all of its records."""
@@ -94,8 +113,7 @@ class Deployer:
     ) -> _Opened:
         """Open and check all that an output needs; nothing is written down yet."""
         name = f"{shown_as}#exact" if bounds == "exact" else shown_as
-        if any(query.state.name == name for query in self._fleet.queries):
-            raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
+        self._require_new(name)
         opened = _Opened(output, name, shown_as, bounds, [])
         try:
             for leaf in leaves(output.stream):
@@ -162,7 +180,7 @@ class Deployer:
             logger.warning("%s is still quarantined: %s", opened.name, state.quarantined)
 
     def _pipeline(self, output: Output, readers: Sequence[SourceReader]) -> CheckedPipeline:
-        for template in self.templates.values():
+        for template in list(self.templates.values()):
             if template.output is output and _keys(template.readers) == _keys(readers):
                 return template.pipeline
         return CheckedPipeline(self._spark, output, readers)
@@ -177,7 +195,9 @@ class Deployer:
     ) -> Template:
         alone = None if pipeline.fusable else number
         key = (id(output), _keys(readers), alone, bounds)
-        if key not in self.templates:
+        with self._making:  # audits ask too, from another thread
+            if key in self.templates:
+                return self.templates[key]
             if alone is not None and not any(k[0] == id(output) for k in self.templates):  # type: ignore[index]
                 logger.warning(
                     "%s: its transforms drop _sw_query, so its queries cannot share steps; "
@@ -187,7 +207,7 @@ class Deployer:
             self.templates[key] = Template(
                 len(self.templates), output, pipeline, tuple(readers), alone, bounds
             )
-        return self.templates[key]
+            return self.templates[key]
 
 
 @dataclass

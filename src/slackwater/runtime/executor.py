@@ -105,7 +105,7 @@ class StepExecutor:
                 return self._execute(step, slot)
 
     def _execute(self, step: PlannedStep, slot: int) -> StepReport:
-        started_ms = self._clock.now_ms()
+        started_ms, begun_ms = self._clock.now_ms(), self._clock.steady_ms()
         watch = Watch()
         if step.failures or step.waits:  # before panes are written, not only before the commit
             self._ledger.require_pending(step.number, step.plans)
@@ -122,6 +122,7 @@ class StepExecutor:
         with self._blocks.reading():
             advanced = self._advance(step, outcome)
             try:
+                self._ledger.require_wanted(step.number)
                 with during(lambda: _closing_text(advanced.queries)):
                     advances, emission = self._emit(step.template, advanced, slot, watch)
                 windows = (window for advance in advances for window in advance.windows)
@@ -158,7 +159,7 @@ class StepExecutor:
             prepared=outcome is not None and outcome.prepared,
             panes=tuple(_pane_reports(advances, rows, swept, committed_ms)),
             times=StepTimes(
-                wait=started_ms - step.decided_ms,
+                wait=begun_ms - step.decided_ms,
                 journal=journal_ms,
                 specify=job.specify,
                 submit=job.submit,
@@ -169,6 +170,7 @@ class StepExecutor:
             ),
             started_ms=started_ms,
             committed_ms=committed_ms,
+            took_ms=self._clock.steady_ms() - begun_ms,
         )
 
     def _advance(self, step: PlannedStep, outcome: StepOutcome | None) -> _Advanced:

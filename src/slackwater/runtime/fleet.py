@@ -14,6 +14,7 @@ from slackwater.progress.coverage import Coverage
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.runtime.columns import Columns
 from slackwater.runtime.deployed import DeployedQuery
+from slackwater.runtime.inbox import Inbox
 from slackwater.runtime.keyed_state import settled_bytes
 from slackwater.runtime.queues import QueueBacklog, Queues
 from slackwater.runtime.reports import InputReport, StepReport
@@ -40,8 +41,14 @@ class Fleet:
         *,
         tiered: bool = False,
         copied_bytes: Callable[[Sequence[Block]], int] = lambda _: 0,
+        inbox: Inbox | None = None,
     ) -> None:
-        """Start without queries; `copied_bytes` tells what memory holds of blocks on storage."""
+        """Start without queries; `copied_bytes` tells what memory holds of blocks on storage.
+
+        While `inbox` has an owner, that thread alone may change anything. Others may read
+        `queries`, `state_bytes`, and find queries by name or number.
+        """
+        self._inbox = inbox or Inbox()
         self._tiered = tiered
         self._copied_bytes = copied_bytes
         self.queries: list[DeployedQuery] = []
@@ -58,6 +65,7 @@ class Fleet:
 
     def add(self, query: DeployedQuery, now_ms: float) -> None:
         """Take in a query; its `row` must be the next one."""
+        self._inbox.require_owner()
         self.queries.append(query)
         self._by_number[query.number] = query
         self._columns = self._columns.grown()
@@ -97,10 +105,10 @@ class Fleet:
 
     def learn(self, template: int, report: StepReport) -> None:
         """Learn from a finished step what the template's steps cost, and what they let through."""
+        self._inbox.require_owner()
         closing_ms = report.times.merge + report.times.sink if report.panes else None
-        took_ms = report.committed_ms - report.started_ms
         self._learners[template].observe(
-            report.events, took_ms, closing_ms, queries=len(report.queries)
+            report.events, report.took_ms, closing_ms, queries=len(report.queries)
         )
         change = report.rows / report.events - self._selectivity[template]
         self._selectivity[template] += _SELECTIVITY_MEMORY * change
@@ -360,6 +368,7 @@ class Fleet:
 
     def _changing(self) -> Columns:
         """Return the columns, to be changed."""
+        self._inbox.require_owner()
         self._earliest_due_ms = None
         self._columns.changed()
         return self._columns

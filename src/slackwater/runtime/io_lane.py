@@ -11,7 +11,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from enum import IntEnum
@@ -103,8 +105,11 @@ class IoLane:
         with self._changed:
             self._changed.wait_for(lambda: self._open == 0)
 
-    def close(self) -> None:
-        """End after the transfers that have begun; those that only wait are given up."""
+    def close(self, limit_s: float = math.inf) -> bool:
+        """End after the transfers that have begun; those that only wait are given up.
+
+        Wait for them so long at most, and tell whether all have ended.
+        """
         with self._changed:
             self._closing = True
             for _, _, transfer in self._waiting:
@@ -112,8 +117,10 @@ class IoLane:
             self._open -= len(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
+        until_s = time.monotonic() + limit_s
         for thread in self._threads:
-            thread.join()
+            thread.join(None if math.isinf(limit_s) else max(until_s - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
         """Encode and decode; decoding first, for somebody may wait for it."""

@@ -104,6 +104,7 @@ class Ledger:
         self._journal = Journal.open(directory / "journal", durable=durable)
         self._lock = threading.Lock()
         self._snapshot_bytes = 0
+        self._abandoned: set[int] = set()
         try:
             self.content = read_content(self._journal.recovered)
         except BaseException:
@@ -214,6 +215,7 @@ class Ledger:
         }
         obsolete: list[Block] = []
         with self._lock:
+            self.require_wanted(step)
             self._require_pending(step, (change.query for change in changes))
             position = self._journal.append(header, payload)
             with self._applied():
@@ -240,6 +242,19 @@ class Ledger:
             if isinstance(error, JournalError):
                 raise
             raise JournalError(f"a record was written and could not be applied: {error}") from error
+
+    def abandon(self, step: int) -> None:
+        """Give a step up that nothing can end: whatever it still does, it is not committed.
+
+        Its queries keep their plans, to be done by another step.
+        """
+        with self._lock:
+            self._abandoned.add(step)
+
+    def require_wanted(self, step: int) -> None:
+        """Refuse a step that was given up."""
+        if step in self._abandoned:
+            raise StateError(f"step {step} was given up before it ended: it changes nothing")
 
     def move(self, move: Move, source: SliceState) -> list[Block]:
         """Write down, durably, that rows changed their place; return the files to remove now.

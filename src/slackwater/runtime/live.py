@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,27 +42,44 @@ class LiveInput:
 class LiveInputs:
     """Follow how fast each query's input arrives, and tell."""
 
-    def __init__(self, fleet: Fleet, directory: Path) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        directory: Path,
+        reasons: Callable[[int], str | None] = lambda query: None,
+    ) -> None:
+        """Write into a directory; `reasons` tells what a query waits for besides its input."""
         self._fleet = fleet
         self._file = directory / FILE
         self._rates: dict[int, ArrivalRate] = {}
-        self._look_ms = 0.0
-        self._write_ms = 0.0
+        self._reasons = reasons
+        self._look_ms = self._write_ms = -math.inf  # of the steady clock
+        self._queued: dict[int, int] = {}
 
-    def turn(self, now_ms: float, submit: Callable[[Callable[[], object]], object]) -> None:
+    def turn(
+        self,
+        now_ms: float,
+        steady_ms: float,
+        submit: Callable[[Callable[[], object]], object],
+    ) -> None:
         """Look at all inputs if it is time; writing is given to `submit`, to be done elsewhere."""
-        if now_ms < self._look_ms:
+        if steady_ms < self._look_ms:
             return
-        self._look_ms = now_ms + _LOOK_MS
+        self._look_ms = steady_ms + _LOOK_MS
         queued = self._fleet.queued(now_ms)
+        self._queued = {query.number: int(queued[query.row]) for query in self._fleet.queries}
         for query in self._fleet.queries:
             rate = self._rates.setdefault(query.number, ArrivalRate())
             consumed = query.state.records_read
-            rate.observe(now_ms, consumed=consumed, lag=int(queued[query.row]))
-        if now_ms >= self._write_ms:
-            self._write_ms = now_ms + _WRITE_MS
+            rate.observe(steady_ms, consumed=consumed, lag=int(queued[query.row]))
+        if steady_ms >= self._write_ms:
+            self._write_ms = steady_ms + _WRITE_MS
             told = [self.tell(query, int(queued[query.row])) for query in self._fleet.queries]
             submit(lambda: self._write(now_ms, told))
+
+    def queued(self, query: int) -> int:
+        """Tell what waited for a query when it was looked at last; any thread may ask."""
+        return self._queued.get(query, 0)
 
     def tell(self, query: DeployedQuery, queued: int) -> LiveInput:
         """Tell how one query's input stands."""
@@ -70,7 +88,7 @@ class LiveInputs:
         with suppress(SourceError):  # its next step will say so
             for index, reader in enumerate(query.readers):
                 lags |= reader.lags(query.positions(index))
-        waits = (reader.waits_for() for reader in query.readers)
+        waits = (self._reasons(query.number), *(reader.waits_for() for reader in query.readers))
         return LiveInput(
             query=query.state.name,
             queued=queued,

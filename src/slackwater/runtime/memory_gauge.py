@@ -24,10 +24,10 @@ class MemoryGauge:
         self._look_ms = -math.inf
         self._asking = False
 
-    def look(self, now_ms: float, submit: Callable[[Callable[[], object]], object]) -> None:
+    def look(self, steady_ms: float, submit: Callable[[Callable[[], object]], object]) -> None:
         """Ask Spark if it is time; asking is given to `submit`, to be done elsewhere."""
-        if now_ms >= self._look_ms and not self._asking:
-            self._look_ms = now_ms + _ASK_EVERY_MS
+        if steady_ms >= self._look_ms and not self._asking:
+            self._look_ms = steady_ms + _ASK_EVERY_MS
             self._asking = True
             submit(self._ask)
 

@@ -17,7 +17,8 @@ from slackwater.spark.steps import Piece
 class PlannedStep:
     """Hold what one step reads, for whom; `failures` counts earlier tries, `waits` those in vain.
 
-    `expected_ms` is when it should end, as far as costs can tell; `serves_due` says that it is to
+    `decided_ms` is when that was decided, and `expected_ms` when it should end, as far as costs can
+    tell, both by the steady clock; `serves_due` says that it is to
     close windows, and not only to read ahead. `amending` are the queries, by number, whose past
     windows it amends where they are due; those of others wait for a step with more time.
     """

@@ -86,6 +86,7 @@ class StepReport:
     rows: int = 0
     row_bytes: int = 0
     inputs: tuple[InputReport, ...] = ()
+    took_ms: float = 0.0  # by a clock that nobody sets, unlike the moments
 
 
 @dataclass(frozen=True)

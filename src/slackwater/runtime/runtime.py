@@ -29,6 +29,7 @@ from slackwater.runtime.deploying import Deployer
 from slackwater.runtime.emitting import PaneEmitter
 from slackwater.runtime.executor import StepExecutor
 from slackwater.runtime.fleet import Fleet
+from slackwater.runtime.inbox import Inbox
 from slackwater.runtime.io_lane import IoLane
 from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.live import LiveInputs
@@ -37,6 +38,7 @@ from slackwater.runtime.memory_gauge import MemoryGauge
 from slackwater.runtime.placing import Limits, Placer
 from slackwater.runtime.reports import Observer, QueryReport
 from slackwater.runtime.settings import DeadLetterKind, RuntimeSettings, StateKind
+from slackwater.runtime.slots import Worker
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
@@ -44,6 +46,7 @@ from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.failures import explain
 from slackwater.spark.frames import Template
 from slackwater.spark.hush import hushed
+from slackwater.spark.jobs import StepJobs
 from slackwater.spark.latebound import parallelism, stored_bytes
 from slackwater.spark.pools import StepPools
 from slackwater.spark.sinks.dead_letters import DeadLetterFiles
@@ -66,6 +69,8 @@ class Runtime:
     `state="memory"` keeps everything in memory. `dead_letters="count"` only counts
     records that could not be used; "file" also files each with its reason. `profile=True` splits
     the time of each Spark job into submitting, running and collecting, which costs some itself.
+    `step_limit` is how long a step may take before it is cancelled and its query, if that happens
+    again, quarantined; `stop_limit` is how long `stop` and `close` wait for what is running.
     """
 
     def __init__(
@@ -86,6 +91,8 @@ class Runtime:
         limits: Limits | None = None,
         profile: bool = False,
         clock: Clock | None = None,
+        step_limit: Duration = "10 minutes",
+        stop_limit: Duration = "30 seconds",
     ) -> None:
         """Open the journal, and find out where its queries stand."""
         settings = RuntimeSettings.checked(
@@ -103,6 +110,8 @@ class Runtime:
             limits=limits,
             profile=profile,
             clock=clock,
+            step_limit=step_limit,
+            stop_limit=stop_limit,
         )
         if prepare and spark.conf.get("spark.sql.adaptive.enabled", "true") == "true":
             logger.warning(
@@ -111,6 +120,9 @@ class Runtime:
             )
         self._spark = spark
         self._clock = settings.clock
+        self._stop_limit_s = settings.stop_limit_ms / 1_000
+        self._inbox = Inbox()
+        self._hangs = False  # some thread, at the end
         self._slots = settings.slots or parallelism(spark)
         with ExitStack() as opened:
             self._open(settings, opened)
@@ -130,11 +142,15 @@ class Runtime:
         self._blocks.tidy(self._ledger.block_paths())
         self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
         self._runner = StepRunner(spark, prepare=settings.prepare, profile=settings.profile)
-        self._fleet = Fleet(tiered=settings.tiered, copied_bytes=self._staged.bytes_of)
-        self._deployer = Deployer(spark, self._ledger, self._blocks, self._fleet, self._clock)
+        self._fleet = Fleet(
+            tiered=settings.tiered, copied_bytes=self._staged.bytes_of, inbox=self._inbox
+        )
+        self._deployer = Deployer(
+            spark, self._ledger, self._blocks, self._fleet, self._clock, self._inbox
+        )
         opened.callback(self._close_deployed)
         self._lane = IoLane()
-        opened.callback(self._lane.close)
+        opened.callback(lambda: self._lane.close(self._stop_limit_s))
         self._warm: Counter[Template] = Counter()  # plans made ahead
         self.dead_letters = DeadLetterFiles(directory / "dead-letters")
         placer = Placer(
@@ -170,11 +186,11 @@ class Runtime:
             settings.tiering,
             settings.memory_bytes,
             lambda: self._fleet.queries,
-            self._fleet.reweigh,
+            lambda query: self._inbox.post(lambda: self._fleet.reweigh(query)),
         )
-        opened.callback(self._tiers.close)
+        opened.callback(lambda: self._note_end(self._tiers.close(self._stop_limit_s)))
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
-        self._live = LiveInputs(self._fleet, self.directory)
+        self._live = LiveInputs(self._fleet, directory, lambda query: self._loop.reason(query))
         self._loop = Loop(
             fleet=self._fleet,
             ledger=self._ledger,
@@ -185,16 +201,22 @@ class Runtime:
             clock=self._clock,
             slots=self._slots,
             budget_ms=settings.budget_ms,
+            step_limit_ms=settings.step_limit_ms,
+            stop_limit_ms=settings.stop_limit_ms,
+            inbox=self._inbox,
+            jobs=StepJobs(spark),
             live=self._live,
             memory=MemoryGauge(settings.memory_bytes, lambda: stored_bytes(spark)),
             tiers=self._tiers if settings.tiered else None,
         )
-        opened.callback(self._loop.close)
+        opened.callback(lambda: self._note_end(self._loop.close()))
 
     def deploy(
         self, app: App, name: str, *, reset: bool = False, **inputs: SourceDescription
     ) -> list[str]:
         """Start an app's queries over the inputs given, all or none; return the queries' names.
+
+        Any thread may, while another one runs them: they begin as soon as they are opened.
 
         A query that the journal knows goes on where it was. `reset=True` forgets what it knows.
         """
@@ -206,9 +228,14 @@ class Runtime:
         seconds: float | None = None,
         until: Callable[[], bool] | None = None,
     ) -> None:
-        """Run until stopped: by time, a condition, Ctrl-C, `stop()`, or the end of all inputs."""
-        self.warm()
-        self._loop.run(seconds=seconds, until=until)
+        """Run until stopped: by time, a condition, Ctrl-C, `stop()`, or the end of all inputs.
+
+        Where it ends by itself, because all inputs have ended or no query is left that can run, it
+        raises QuarantinedError if any query was stopped for an error.
+        """
+        with self._inbox.owned():
+            self.warm()
+            self._loop.run(seconds=seconds, until=until)
 
     def warm(self) -> None:
         """Plan and compile what is deployed, so that first results are not late for it.
@@ -219,7 +246,7 @@ class Runtime:
         # Two steps of a template at once need a plan each; one query is in one step only.
         wanted = {
             template: min(self._slots, queries[template])
-            for template in self._deployer.templates.values()
+            for template in list(self._deployer.templates.values())
             if template.query is None and queries[template]
         }
         cold = [template for template, plans in wanted.items() if plans > self._warm[template]]
@@ -244,12 +271,23 @@ class Runtime:
         self._loop.observers.append(observer)
 
     def queries(self) -> list[QueryReport]:
-        """Report how each deployed query stands."""
-        queued = self._fleet.queued(self._clock.now_ms())
-        return [self._report(query, int(queued[query.row])) for query in self._fleet.queries]
+        """Report how each deployed query stands; any thread may ask, also while they run."""
+        now_ms, queries = self._clock.now_ms(), list(self._fleet.queries)
+        # Sources are asked by one thread alone: others are told what that one saw last.
+        counted = self._inbox.at_once(lambda: self._fleet.queued(now_ms))
+        return [
+            self._report(
+                query,
+                self._live.queued(query.number) if counted is None else int(counted[query.row]),
+            )
+            for query in queries
+        ]
 
     def resume(self, name: str) -> None:
-        """Let a quarantined query go on, beginning with the step that failed."""
+        """Let a quarantined query go on, beginning with the step that failed; any thread may."""
+        self._inbox.ask(lambda: self._resume(name))
+
+    def _resume(self, name: str) -> None:
         query = self._fleet.named(name)
         if query.state.quarantined is None:
             return  # it may be in a step at this moment, and must not be in two
@@ -262,7 +300,7 @@ class Runtime:
 
     def refresh(self, app: App) -> None:
         """Plan an app's steps anew, so that static tables it joins are read again."""
-        for template in self._deployer.templates.values():
+        for template in list(self._deployer.templates.values()):
             if template.output.app == app.name:
                 self._runner.forget(template)
                 del self._warm[template]
@@ -291,7 +329,24 @@ class Runtime:
         """Finish, and release the journal, the sinks and the sources; closing twice is fine."""
         self._opened.close()
 
+    def _note_end(self, ended: bool) -> None:
+        """Remember that some thread goes on after all: what it holds is not waited for either."""
+        self._hangs |= not ended
+
     def _close_deployed(self) -> None:
+        """Release sinks and sources; not for longer than may be where something hangs in them."""
+        if not self._hangs:
+            self._release()
+            return
+        closer = Worker("slackwater-closer")
+        closing = closer.submit(self._release)
+        closer.end()
+        if not closer.ended(self._stop_limit_s):
+            logger.warning("close(): sinks and sources did not close in time and are left")
+        elif (error := closing.exception()) is not None:
+            raise error
+
+    def _release(self) -> None:
         """Release sinks and sources, each whatever becomes of the others."""
         with ExitStack() as all_of_them:
             for sink in self._deployer.sinks.values():
@@ -335,7 +390,7 @@ class Runtime:
             rows_out=state.counters.rows_out,
             quarantined=state.quarantined,
             rebuilt_because=tuple(self._runner.why_rebuilt(query.template)),
-            waits_for=self._loop.waiting.reason(query.number) or live.waits_for,
+            waits_for=live.waits_for,
             arrivals_per_s=live.arrivals_per_s,
             lags=live.lags,
             lost=live.lost,

@@ -79,6 +79,10 @@ class QuerySampler:
             return max(float(at_ms), self._retry[1])
         return at_ms
 
+    def clock_set(self) -> None:
+        """Take note that the machine's clock was set: pauses end now."""
+        self._retry = (0, 0.0)
+
     def planned(
         self,
         state: QueryState,

@@ -43,6 +43,8 @@ class RuntimeSettings:
     limits: Limits
     profile: bool
     clock: Clock
+    step_limit_ms: int
+    stop_limit_ms: int
 
     @classmethod
     def checked(
@@ -62,6 +64,8 @@ class RuntimeSettings:
         limits: Limits | None,
         profile: bool,
         clock: Clock | None,
+        step_limit: Duration,
+        stop_limit: Duration,
     ) -> RuntimeSettings:
         """Read what a user gave, or say which of it is wrong and what to give instead."""
         directory = _place("journal", journal)
@@ -94,6 +98,8 @@ class RuntimeSettings:
             limits=limits or Limits(),
             profile=profile,
             clock=clock or SystemClock(),
+            step_limit_ms=to_ms(step_limit, "step_limit"),
+            stop_limit_ms=to_ms(stop_limit, "stop_limit"),
         )
 
 

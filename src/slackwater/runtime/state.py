@@ -260,7 +260,8 @@ class QueryState:
 
     def apply(self, change: QueryChange) -> tuple[Block, ...]:
         """Take in a committed step; return the files that nothing needs any more."""
-        self.positions.update(change.positions)
+        # Replaced, not changed: other threads may be reading it.
+        self.positions = {**self.positions, **change.positions}
         self.watermarks = change.watermarks
         self.panes.update(change.fired)
         if change.lateness is not None:

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from slackwater.errors import JournalError
@@ -19,6 +19,7 @@ from slackwater.lateness.tiering import (
 )
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.io_lane import IoLane
+from slackwater.runtime.slots import Worker
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.state import SliceState
 from slackwater.runtime.transfers import Transfers
@@ -40,12 +41,12 @@ class _Seen:
     changed_ms: float
     bytes_per_s: float = 0.0
 
-    def again(self, rows: int, size: int, now_ms: float) -> _Seen:
-        passed_s = max(now_ms - self.at_ms, 1.0) / 1_000
+    def again(self, rows: int, size: int, steady_ms: float) -> _Seen:
+        passed_s = max(steady_ms - self.at_ms, 1.0) / 1_000
         rate = max(size - self.size, 0) / passed_s
         smooth = self.bytes_per_s + RATE_MEMORY * (rate - self.bytes_per_s)
-        changed_ms = self.changed_ms if rows == self.rows else now_ms
-        return _Seen(rows, size, now_ms, changed_ms, smooth)
+        changed_ms = self.changed_ms if rows == self.rows else steady_ms
+        return _Seen(rows, size, steady_ms, changed_ms, smooth)
 
 
 class Tiers:
@@ -72,35 +73,37 @@ class Tiers:
         self._lock = threading.Lock()
         self._busy: dict[SliceId, Future[None]] = {}
         self._seen: dict[SliceId, _Seen] = {}
-        self._watcher = ThreadPoolExecutor(1, thread_name_prefix="slackwater-tiers")
+        self._watcher = Worker("slackwater-tiers")
         self._looking: Future[None] = Future()
         self._looking.set_result(None)
         self._next_look_ms = -math.inf
         self._failure: BaseException | None = None
 
-    def look(self, now_ms: float) -> None:
+    def look(self, now_ms: float, steady_ms: float) -> None:
         """Decide and start what is due, unless it was done a moment ago; raise what broke before.
+
+        The moment is told by the clock that windows go by, and by the steady one that pauses do.
 
         Only a journal that cannot be written is an error. Anything else is tried again later: the
         rows are where they were.
         """
         if self._failure is not None:
             raise self._failure
-        if now_ms < self._next_look_ms or not self._looking.done():
+        if steady_ms < self._next_look_ms or not self._looking.done():
             return
         self._next_look_ms = math.inf  # until this look says how long it took
-        self._looking = self._watcher.submit(self._look, now_ms)
+        self._looking = self._watcher.submit(self._look, now_ms, steady_ms)
 
-    def _look(self, now_ms: float) -> None:
+    def _look(self, now_ms: float, steady_ms: float) -> None:
         started = time.perf_counter()
         try:
-            self.decide(now_ms)
+            self.decide(now_ms, steady_ms)
         except Exception as error:
             logger.warning("nobody could tell which window state to move: %s", error)
         took_ms = (time.perf_counter() - started) * 1_000
-        self._next_look_ms = now_ms + max(LOOK_EVERY_MS, PATIENCE * took_ms)
+        self._next_look_ms = steady_ms + max(LOOK_EVERY_MS, PATIENCE * took_ms)
 
-    def decide(self, now_ms: float) -> None:
+    def decide(self, now_ms: float, steady_ms: float) -> None:
         """Take a snapshot, ask the policy, and queue what it wants.
 
         What is being moved is left alone even if that ends in between: it is told before the state
@@ -115,7 +118,7 @@ class Tiers:
             for start, state in list(query.state.slices.items()):
                 id = SliceId(query.number, start)
                 states[id] = (query, state)
-                slices.append(self._held(query, id, state, now_ms, uses.get(start)))
+                slices.append(self._held(query, id, state, steady_ms, uses.get(start)))
         self._seen = {id: seen for id, seen in self._seen.items() if id in states}
         snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self._transfers.staging)
         decision = self._policy.decide(snapshot)
@@ -138,17 +141,20 @@ class Tiers:
         if self._failure is not None:
             raise self._failure
 
-    def close(self) -> None:
-        """Finish the transfers that have begun, and end the threads."""
-        self._watcher.shutdown(wait=True, cancel_futures=True)
-        self._lane.close()
+    def close(self, limit_s: float = math.inf) -> bool:
+        """Finish the transfers that have begun, and end the threads; tell whether all have ended.
+
+        Those that hang are left after so long.
+        """
+        self._watcher.end()
+        return self._watcher.ended(limit_s) & self._lane.close(limit_s)
 
     def _held(
         self,
         query: DeployedQuery,
         id: SliceId,
         state: SliceState,
-        now_ms: float,
+        steady_ms: float,
         next_use_ms: float | None,
     ) -> HeldSlice:
         stored = sum(block.bytes for block in state.blocks)
@@ -156,8 +162,8 @@ class Tiers:
         rows = state.rows_held + sum(block.rows for block in state.blocks)
         size = state.bytes_held + stored
         before = self._seen.get(id)
-        seen = _Seen(rows, size, now_ms, now_ms) if before is None else None
-        seen = seen or before.again(rows, size, now_ms)  # type: ignore[union-attr]
+        seen = _Seen(rows, size, steady_ms, steady_ms) if before is None else None
+        seen = seen or before.again(rows, size, steady_ms)  # type: ignore[union-attr]
         self._seen[id] = seen
         return HeldSlice(
             id,
@@ -165,7 +171,7 @@ class Tiers:
             memory_bytes=state.bytes_held + copied,
             unsaved_bytes=state.bytes_held,
             unstaged_bytes=stored - copied,
-            idle_ms=now_ms - seen.changed_ms,
+            idle_ms=steady_ms - seen.changed_ms,
             bytes_per_s=seen.bytes_per_s,
             next_use_ms=next_use_ms,
         )

@@ -30,6 +30,11 @@ _LOOK_AGAIN_BUDGETS = 4
 _LOOK_AHEAD = 32  # windows: more do not become due within a step
 
 
+def latest_look_ms(fleet: FleetSnapshot) -> float:
+    """Return by when to look again at the latest; what is later was said before a clock was set."""
+    return fleet.now_ms + _LOOK_AGAIN_BUDGETS * fleet.budget_ms
+
+
 def nothing_to_read_until_ms(fleet: FleetSnapshot) -> float:
     """Return until when no query can have enough queued to be worth reading ahead.
 
@@ -37,7 +42,7 @@ def nothing_to_read_until_ms(fleet: FleetSnapshot) -> float:
     fast as it did; a few budgets from now at most, for queues may grow faster. The moment itself
     where there may be enough already.
     """
-    later_ms = fleet.now_ms + _LOOK_AGAIN_BUDGETS * fleet.budget_ms
+    later_ms = latest_look_ms(fleet)
     if fleet.queued.size == 0:
         return later_ms
     longest = int(fleet.queued.argmax())

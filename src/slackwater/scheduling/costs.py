@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -94,7 +95,12 @@ class CostLearner:
     def observe(
         self, events: int, duration_ms: float, closing_ms: float | None = None, *, queries: int = 1
     ) -> None:
-        """Take in one finished step; `closing_ms` is how much of it went into closing windows."""
+        """Take in one finished step; `closing_ms` is how much of it went into closing windows.
+
+        What cannot be a duration is not learned from.
+        """
+        if not 0 <= duration_ms < math.inf or not 0 <= (closing_ms or 0.0) < math.inf:
+            return
         if self.cost.trusted and duration_ms > 0:
             predicted_ms = self.cost.duration_ms(events, queries, closes=closing_ms is not None)
             self._errors.append(abs(predicted_ms - duration_ms) / duration_ms)
@@ -105,7 +111,7 @@ class CostLearner:
         size = self._classes.setdefault(key, _SizeClass())
         size.events.append(float(events))
         size.queries.append(float(queries))
-        size.took_ms.append(duration_ms - (closing_ms or 0.0))
+        size.took_ms.append(max(duration_ms - (closing_ms or 0.0), 0.0))
         size.last_seen = seen
         most = max(self.cost.most_events, events)
         self.cost = replace(self.cost, observations=seen, most_events=most)

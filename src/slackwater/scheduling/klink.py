@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slackwater.errors import DescriptionError
-from slackwater.scheduling.ahead import ahead_of_time, nothing_to_read_until_ms
+from slackwater.scheduling.ahead import (
+    ahead_of_time,
+    latest_look_ms,
+    nothing_to_read_until_ms,
+)
 from slackwater.scheduling.fusing import longest_wait_ms, waiting_pays
 from slackwater.scheduling.groups import Costs, Group, bounded, groups
 from slackwater.scheduling.memory import BOUND, MemoryMode, freeing_rate
@@ -69,7 +73,7 @@ class Klink:
         free = fleet.free_slots - len(steps)
         quiet_until_ms = fleet.now_ms
         if self.ahead and not freeing and wake_ms is None:
-            if self._nothing_to_read_until_ms <= fleet.now_ms:
+            if not fleet.now_ms < self._nothing_to_read_until_ms <= latest_look_ms(fleet):
                 self._nothing_to_read_until_ms = nothing_to_read_until_ms(fleet)
             quiet_until_ms = self._nothing_to_read_until_ms
             if free > 0 and quiet_until_ms <= fleet.now_ms:

@@ -34,16 +34,17 @@ class MemoryMode:
     on: bool = False
     until_bytes: float = 0.0
     until_ms: float = 0.0
+    since_ms: float = 0.0  # a moment before it is one before the clock was set back
 
     def after(
         self, *, used: float, bound: float, now_ms: float, least_slack_ms: float
     ) -> MemoryMode:
         """Take in how full memory is; above the bound the mode begins, or begins anew."""
-        if self.on and used > self.until_bytes and now_ms < self.until_ms:
+        if self.on and used > self.until_bytes and self.since_ms <= now_ms < self.until_ms:
             return self
         if used >= bound:
             until_ms = now_ms + max(least_slack_ms, 0.0)
-            return MemoryMode(on=True, until_bytes=used * FREED_SHARE, until_ms=until_ms)
+            return MemoryMode(True, used * FREED_SHARE, until_ms, now_ms)
         return MemoryMode()
 
 

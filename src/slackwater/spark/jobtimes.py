@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from slackwater.spark.latebound import classic_jvm
+
+_GROUP: Final = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class JobWatch:
         self._context: Any = None
         if profile and classic_jvm(spark) is not None:
             self._context = spark.sparkContext
-            self._group = f"slackwater-slot-{slot}"
-            self._context.setJobGroup(self._group, "step")
+            self._group = self._context.getLocalProperty(_GROUP) or f"slackwater-slot-{slot}"
+            self._context.setJobGroup(self._group, "step", interruptOnCancel=True)
         self._began = time.perf_counter()
         self._specified = self._began
         self._specified_ms = 0.0

@@ -18,10 +18,15 @@ class ManualClock:
     def __init__(self, start: str | datetime | float = 0.0) -> None:
         """Start at a moment: ISO text or a datetime (UTC unless it says otherwise), or epoch ms."""
         self._now_ms = moment_ms(start)
+        self._set_by_ms = 0.0
 
     def now_ms(self) -> float:
         """Return milliseconds since the epoch."""
         return self._now_ms
+
+    def steady_ms(self) -> float:
+        """Return milliseconds that pass with this clock, and stay when it is set."""
+        return self._now_ms - self._set_by_ms
 
     def now(self) -> datetime:
         """Return the moment as a datetime."""
@@ -30,6 +35,11 @@ class ManualClock:
     def advance_to(self, moment: str | datetime | float) -> None:
         """Move to a later moment."""
         self._now_ms = max(self._now_ms, moment_ms(moment))
+
+    def set_to(self, moment: str | datetime | float) -> None:
+        """Set the clock, back or forth, as an administrator sets a machine's: no time passes."""
+        before_ms, self._now_ms = self._now_ms, moment_ms(moment)
+        self._set_by_ms += self._now_ms - before_ms
 
     def wait(self, signal: threading.Event, until_ms: float, *, busy: bool) -> None:
         """Wait for running steps in real time; otherwise jump."""

@@ -45,6 +45,10 @@ class SkippingClock:
         """Return milliseconds since the epoch, and what has been skipped."""
         return time.time() * 1_000 + self._skipped_ms
 
+    def steady_ms(self) -> float:
+        """Return milliseconds that pass as time does, and what has been skipped."""
+        return time.monotonic() * 1_000 + self._skipped_ms
+
     def wait(self, signal: threading.Event, until_ms: float, *, busy: bool) -> None:
         """Wait for running steps; otherwise skip to the moment."""
         if busy:

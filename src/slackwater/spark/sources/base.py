@@ -130,6 +130,9 @@ class SourceReader(ABC):
         """Count the records that were gone before they could be read."""
         return 0
 
+    def clock_set(self, by_ms: float) -> None:  # noqa: B027 (most readers remember no moments)
+        """Take note that the machine's clock was set: moments remembered are others by so much."""
+
     def waits_for(self) -> str | None:
         """Say what the source cannot reach at the moment; None where nothing is missing."""
         return None

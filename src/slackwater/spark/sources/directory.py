@@ -93,6 +93,12 @@ class Directory:
         self.caught_up = len(taken) == len(found)
         self.complete = not self.follow
 
+    def clock_set(self, by_ms: float) -> None:
+        """Take note that the machine's clock was set: nothing has become quieter by that."""
+        self._looked_ms = None
+        if self.quiet_since_ms is not None:
+            self.quiet_since_ms += by_ms
+
     def unread(self, position: int) -> Sequence[FoundFile]:
         """Return the files found at `position` and after."""
         if position < self._first:

@@ -140,6 +140,10 @@ class FilesReader(ScanReader):
         self._directory.look(now_ms)
         return self._directory.records
 
+    def clock_set(self, by_ms: float) -> None:
+        """Take note that the machine's clock was set."""
+        self._directory.clock_set(by_ms)
+
     def _quiet(self, now_ms: float) -> bool:
         since_ms = self._directory.quiet_since_ms
         return since_ms is not None and now_ms - since_ms >= self._description.idle_after_ms

@@ -155,6 +155,12 @@ class KafkaReader(KafkaRows):
             self._places.ended(index, positions.get(index, -1)) for index in self._places.known
         )
 
+    def clock_set(self, by_ms: float) -> None:
+        """Take note that the machine's clock was set: no partition is quiet for longer by that."""
+        for since_ms in (self._quiet, self._noticed):
+            for index in since_ms:
+                since_ms[index] += by_ms
+
     def most_records(self) -> int | None:
         """Return how many records fit a specification, while all that is unread will be held."""
         places, room = self._places.known.values(), self._description.inline_bytes
