@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import slackwater as sw
 from slackwater.runtime.block_files import LocalBlockFiles
-from slackwater.runtime.blocks import BlockStore, decoded, encoded, new_block
+from slackwater.runtime.blocks import BlockStore, new_block, packed
 from slackwater.runtime.io_lane import IoLane, Urgency
 from slackwater.runtime.merge import finish, merge
 from slackwater.runtime.staged import StagedBlocks
@@ -115,13 +115,13 @@ def staging_ms(window: Window, others: Sequence[pa.Table], lanes: int) -> float:
         written.append(block)
         lane.submit(
             Urgency.DESTAGE,
-            lambda: encoded(table),
-            lambda content: window.store.put(block, content),
+            lambda: packed(block, table),
+            lambda made: window.store.put(*made),
             lambda _: None,
         )
 
     def keep(block: Block) -> Callable[[pa.Buffer], None]:
-        return lambda content: staged.put(block, decoded(content))
+        return lambda content: staged.put(block, window.store.unpack(block, content))
 
     for table in others:
         write(table)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from slackwater.errors import DescriptionError, JournalError
+from slackwater.errors import DescriptionError, JournalError, StateError
 from slackwater.runtime import block_files as block_files_module
 from slackwater.runtime.block_files import (
     BlockFiles,
@@ -17,7 +18,8 @@ from slackwater.runtime.block_files import (
     block_files,
     storage_files,
 )
-from slackwater.runtime.blocks import RETRY_S, BlockStore
+from slackwater.runtime.blocks import RETRY_S, TRUST_S, BlockStore
+from slackwater.runtime.state import Block
 
 CONTENT = pa.py_buffer(b"PAR1 and so on")
 
@@ -187,3 +189,88 @@ def test_a_write_that_fails_after_its_file_was_there_leaves_nothing(
     with pytest.raises(OSError, match="Input/output"):
         BlockStore(files).write(1, 0, pa.table({"x": [1]}))
     assert not files.names()
+
+
+ROWS = pa.table(
+    {
+        "k": [f"key {n % 7}" for n in range(60)],
+        "x": list(range(60)),
+        "d": [n / 8 for n in range(60)],
+    }
+)
+
+
+def test_a_flipped_bit_anywhere_in_a_block_is_an_error_that_names_file_and_remedy(
+    tmp_path: Path,
+) -> None:
+    files, now_s = LocalBlockFiles(tmp_path), [0.0]
+    store = BlockStore(files, monotonic_s=lambda: now_s[0])
+    block = store.write(1, 0, ROWS)
+    place = tmp_path / block.path
+    good = place.read_bytes()
+    for offset in range(len(good)):
+        flipped = bytearray(good)
+        flipped[offset] ^= 1 << offset % 8
+        place.write_bytes(flipped)
+        now_s[0] += TRUST_S
+        for reads in (store.read, lambda block: store.check([block])):
+            with pytest.raises(StateError, match=rf"{block.path}.* is damaged .*reset=True"):
+                reads(block)
+    place.write_bytes(good)
+    assert store.read(block).equals(ROWS)
+    store.check([block])
+
+
+def test_a_block_that_was_cut_emptied_swapped_or_lost_is_an_error(tmp_path: Path) -> None:
+    store = BlockStore(LocalBlockFiles(tmp_path))
+    block, other = store.write(1, 0, ROWS), store.write(1, 0, ROWS.slice(1))
+    place = tmp_path / block.path
+    good = place.read_bytes()
+    for content in (good[:-1], good + b"\0", b"", bytes(len(good))):
+        place.write_bytes(content)
+        with pytest.raises(StateError, match="is damaged"):
+            store.read(block)
+    place.write_bytes((tmp_path / other.path).read_bytes())
+    with pytest.raises(StateError, match="is damaged"):
+        store.read(block)
+    place.unlink()
+    with pytest.raises(StateError, match=rf"{block.path}.* is missing: put the file back"):
+        store.read(block)
+
+
+def test_what_was_just_written_is_not_read_again_before_spark_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, reads = [0.0], list[str]()
+    files = LocalBlockFiles(tmp_path)
+    read = files.read
+
+    def counted(path: str) -> pa.Buffer:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(files, "read", counted)
+    store = BlockStore(files, monotonic_s=lambda: now_s[0])
+    block = store.write(1, 0, ROWS)
+    for _ in range(3):
+        store.check([block])
+    assert not reads
+    now_s[0] += TRUST_S
+    for _ in range(3):
+        store.check([block])
+    assert len(reads) == 1
+
+
+def test_blocks_of_earlier_versions_are_read_and_known_by_their_rows(tmp_path: Path) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(ROWS, sink, compression="zstd", use_dictionary=False)
+    files = LocalBlockFiles(tmp_path)
+    files.write("a.parquet", sink.getvalue())
+    store = BlockStore(files)
+    assert store.read(Block("a.parquet", 60, 100)).equals(ROWS)
+    store.check([Block("a.parquet", 60)])
+    with pytest.raises(StateError, match=r"damaged \(60 rows for 61\)"):
+        store.read(Block("a.parquet", 61))
+    files.write("b.parquet", pa.py_buffer(b"PAR1 no more"))
+    with pytest.raises(StateError, match=r"b.parquet.*is damaged"):
+        store.read(Block("b.parquet", 60))

@@ -466,3 +466,21 @@ def test_age_costs_neither_disk_nor_records(
     assert again.content.queries["q"].positions == {(0, 0): 100_000}
     assert len(again.content.queries["q"].slices) == 3
     again.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_the_journal_names_a_block_by_its_bytes_if_they_are_known(
+    tmp_path: Path, snapshot: bool
+) -> None:
+    ledger = Ledger(tmp_path)
+    one = ledger.introduce("one", {})
+    blocks = (Block("a", 2, 16, 400, 0xFEDCBA98), Block("b", 2, 16), Block("c", 2))
+    run_step(ledger, one.number, 0, blocks={0: blocks})
+    moved = Block("d", 4, 32, 500, 1)
+    ledger.move(Move(one.number, 0, 0, (moved,), ("b", "c")), one.slices[0])
+    if snapshot:
+        ledger.begin_snapshot({})()
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.content.queries["one"].slices[0].blocks == (blocks[0], moved)
+    again.close()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.errors import StateError
 from slackwater.lateness.compacting import LEAST_BLOCKS, to_compact
 from slackwater.lateness.state import LatenessWish
 from slackwater.lateness.tier_policies import Bootstrap, BySize, Emergency, Standard, Together
@@ -192,6 +193,24 @@ def test_storage_that_fails_loses_nothing_and_is_tried_again(
     rig.move()
     assert rig.state.slices[0].blocks
     assert rig.rows(0) == [1]
+
+
+def test_damaged_state_is_said_once_and_left_alone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for late in range(LEAST_BLOCKS):
+        rig.step({0: [late] * 200}, watermark_ms=1_000)
+    place = rig.directory / "blocks" / rig.state.slices[0].blocks[1].path
+    good = place.read_bytes()
+    place.write_bytes(good[:-9] + b"?" + good[-8:])
+    for _ in range(3):
+        rig.move()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert place.name in caplog.text
+    with pytest.raises(StateError, match=place.name):
+        rig.rows(0)
+    place.write_bytes(good)
+    assert len(rig.rows(0)) == 200 * LEAST_BLOCKS
 
 
 def test_large_pieces_go_to_storage_at_once_and_never_through_the_journal(rig: Rig) -> None:

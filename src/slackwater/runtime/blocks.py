@@ -7,18 +7,21 @@ import re
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.errors import JournalError
+from slackwater.errors import JournalError, StateError
 from slackwater.runtime.block_files import BlockFiles
 from slackwater.runtime.state import Block
 
 logger = logging.getLogger("slackwater")
 
+TRUST_S = 60.0  # for which a file is what it was when it was written or read
 RETRY_S = 60.0  # before a file that could not be removed is tried again
 
 # Blocks, and those that were being written; earlier versions put them into one directory.
@@ -45,29 +48,64 @@ class BlockStore:
         self._tickets = 0
         self._reading: set[int] = set()
         self._condemned: list[tuple[frozenset[int], list[str]]] = []
+        self._trusted_until_s: dict[str, float] = {}
         self._stuck: list[str] = []
         self._stuck_until_s = 0.0
 
     def write(self, query: int, start_ms: int, table: pa.Table) -> Block:
         """Write the rows of one slice, durably."""
-        return self.put(new_block(query, start_ms, table), encoded(table))
+        return self.put(*packed(new_block(query, start_ms, table), table))
 
     def put(self, block: Block, content: pa.Buffer) -> Block:
-        """Write a block that was encoded before, durably; where that fails nothing is left."""
+        """Write a block that was packed before, durably; where that fails nothing is left."""
         try:
             self._files.write(block.path, content)
         except BaseException:
             self.remove([block])
             raise
+        self._trusted_until_s[block.path] = self._monotonic_s() + TRUST_S
         return block
 
     def fetch(self, block: Block) -> pa.Buffer:
-        """Return a block's content, to be decoded."""
-        return self._files.read(block.path)
+        """Return a block's content, to be unpacked: the bytes that the journal names, or an error.
+
+        Blocks of earlier versions are not named by their bytes, but by how many rows they have.
+        """
+        try:
+            content = self._files.read(block.path)
+        except FileNotFoundError as error:
+            raise self._damaged(block, "is missing") from error
+        if block.crc is not None and content.size != block.size:
+            raise self._damaged(block, f"is damaged ({content.size} bytes for {block.size})")
+        if block.crc is not None and zlib.crc32(content) != block.crc:
+            raise self._damaged(block, "is damaged (its checksum is not the one journaled)")
+        return content
+
+    def unpack(self, block: Block, content: pa.Buffer) -> pa.Table:
+        """Read the rows of a block that was fetched."""
+        try:
+            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(block, f"is damaged ({error})") from error
+        if table.num_rows != block.rows:
+            raise self._damaged(block, f"is damaged ({table.num_rows} rows for {block.rows})")
+        return table
 
     def read(self, block: Block) -> pa.Table:
         """Return a block's rows."""
-        return decoded(self.fetch(block))
+        return self.unpack(block, self.fetch(block))
+
+    def check(self, blocks: Iterable[Block]) -> None:
+        """Raise unless all blocks are as the journal names them, before others read them.
+
+        Spark checks the pages it reads, but neither their headers nor what the file says of them.
+        What was written or checked a moment ago is not read once more.
+        """
+        now_s = self._monotonic_s()
+        for block in blocks:
+            if self._trusted_until_s.get(block.path, 0.0) <= now_s:
+                self.fetch(block)
+                self._trusted_until_s[block.path] = self._monotonic_s() + TRUST_S
 
     def for_spark(self, blocks: Iterable[Block]) -> list[str]:
         """Say where Spark finds blocks."""
@@ -91,6 +129,8 @@ class BlockStore:
         """Remove blocks that nothing needs any more, as soon as nobody reads them; never raise."""
         paths = [block.path for block in blocks]
         if paths:
+            for path in paths:
+                self._trusted_until_s.pop(path, None)
             with self._lock:
                 self._condemned.append((frozenset(self._reading), paths))
             self._remove_unread()
@@ -110,6 +150,12 @@ class BlockStore:
             )
         orphans = [name for name in names if name not in referenced and _OURS.fullmatch(name)]
         return len(orphans) - self._remove(orphans)
+
+    def _damaged(self, block: Block, found: str) -> StateError:
+        return StateError(
+            f"{self._files.for_spark(block.path)}, which holds window state, {found}: put the file "
+            "back from a copy and resume the query, or deploy the query with reset=True"
+        )
 
     def _remove_unread(self) -> None:
         with self._lock:
@@ -154,13 +200,9 @@ def new_block(query: int, start_ms: int, table: pa.Table) -> Block:
     return Block(path, table.num_rows, table.nbytes)
 
 
-def encoded(table: pa.Table) -> pa.Buffer:
-    """Write rows as Parquet, in memory."""
+def packed(block: Block, table: pa.Table) -> tuple[Block, pa.Buffer]:
+    """Write a block's rows as Parquet, in memory; return with it the block that names its bytes."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", use_dictionary=False)
-    return sink.getvalue()
-
-
-def decoded(content: pa.Buffer) -> pa.Table:
-    """Read the rows of a Parquet file in memory."""
-    return pq.read_table(pa.BufferReader(content))
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    content = sink.getvalue()
+    return replace(block, size=content.size, crc=zlib.crc32(content)), content

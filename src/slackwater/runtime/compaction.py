@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from slackwater.lateness.compacting import to_compact
 from slackwater.lateness.tiering import SliceId
-from slackwater.runtime.blocks import BlockStore, decoded, encoded, new_block
+from slackwater.runtime.blocks import BlockStore, new_block, packed
 from slackwater.runtime.io_lane import IoLane, Urgency
 from slackwater.runtime.merge import merge
 from slackwater.runtime.state import Block, Move, SliceState
@@ -57,8 +57,8 @@ class Compactor:
         contents: Sequence[pa.Buffer],
     ) -> Future[None]:
         def encode() -> tuple[Block, pa.Buffer]:
-            table = together(template, [decoded(content) for content in contents])
-            return new_block(id.query, id.start_ms, table), encoded(table)
+            table = together(template, list(map(self._blocks.unpack, old, contents)))
+            return packed(new_block(id.query, id.start_ms, table), table)
 
         def put(made: tuple[Block, pa.Buffer]) -> Block:
             return self._blocks.put(*made)

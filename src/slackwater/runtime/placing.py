@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from slackwater.lateness.tiering import bucket_bytes, stays_in_memory
-from slackwater.runtime.blocks import BlockStore, encoded, new_block
+from slackwater.runtime.blocks import BlockStore, new_block, packed
 from slackwater.runtime.deployed import DeployedQuery
 from slackwater.runtime.io_lane import IoLane, Urgency
 from slackwater.runtime.staged import StagedBlocks
@@ -68,6 +69,7 @@ class Placer:
             return Placed({start: own_memory(table) for start, table in arrived.items()})
         added: dict[int, pa.Table] = {}
         blocks: dict[int, Block] = {}
+        written: dict[int, Block] = {}
         writing: list[Future[None]] = []
         free = self._budget_bytes - self._used_bytes()
         for start, table in arrived.items():
@@ -85,7 +87,7 @@ class Placer:
                 free -= size
                 continue
             blocks[start] = block = new_block(query.number, start, table)
-            writing.append(self._write(block, table))
+            writing.append(self._write(block, table, partial(written.__setitem__, start)))
             # Rows for functions are read by Spark, from storage faster than from the driver.
             if stays and not query.template.keeps_rows:
                 self._staged.put(block, own_memory(table))
@@ -97,7 +99,7 @@ class Placer:
         except BaseException:
             self.discard(blocks.values())
             raise
-        return Placed(added, {start: (block,) for start, block in blocks.items()})
+        return Placed(added, {start: (written[start],) for start in blocks})
 
     def discard(self, blocks: Iterable[Block]) -> None:
         """Remove blocks that nothing needs: forgotten ones, and those of a step that failed."""
@@ -105,12 +107,14 @@ class Placer:
         self._staged.drop(blocks)
         self._blocks.remove(blocks)
 
-    def _write(self, block: Block, table: pa.Table) -> Future[None]:
+    def _write(
+        self, block: Block, table: pa.Table, written: Callable[[Block], None]
+    ) -> Future[None]:
         return self._lane.submit(
             Urgency.LATE_WRITE,
-            lambda: encoded(table),
-            lambda content: self._blocks.put(block, content),
-            lambda _: None,
+            lambda: packed(block, table),
+            lambda made: self._blocks.put(*made),
+            written,
         )
 
     def _bucket_bytes(self, query: DeployedQuery) -> float:

@@ -107,7 +107,8 @@ def move_of(header: Json) -> Move:
 
 def block_to_json(block: Block) -> list[Any]:
     """Write where rows lie."""
-    return [block.path, block.rows, block.bytes]
+    checks = [] if block.crc is None else [block.size, block.crc]
+    return [block.path, block.rows, block.bytes, *checks]
 
 
 def change_to_json(change: QueryChange) -> Json:
@@ -356,7 +357,7 @@ def tagged_rows(parts: Iterable[tuple[int, int, pa.Table]]) -> pa.Table:
 
 
 def _blocks_from_json(cells: Iterable[Sequence[Any]]) -> dict[int, tuple[Block, ...]]:
-    """Read blocks by slice; earlier versions did not write how much memory their rows take."""
+    """Read blocks by slice; earlier versions wrote neither memory nor checksums of their rows."""
     found: dict[int, tuple[Block, ...]] = {}
     for start, *block in cells:
         found[start] = (*found.get(start, ()), Block(*block))

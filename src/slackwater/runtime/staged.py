@@ -59,6 +59,7 @@ class StagedBlocks:
     def to_spark(self, blocks: Sequence[Block]) -> None:
         """Let Spark's executors hold blocks, for functions of windows too large for the driver."""
         assert self._frames is not None
+        self._blocks.check(blocks)
         self._frames.stage(self._spark(blocks), sum(block.bytes for block in blocks))
 
     def spread(self, blocks: Sequence[Block]) -> tuple[list[DataFrame], list[str]]:
@@ -66,7 +67,9 @@ class StagedBlocks:
         files = self._spark(blocks)
         staged = [] if self._frames is None else self._frames.within(files)
         held = {name for each in staged for name in each.files}
-        return [each.frame for each in staged], [name for name in files if name not in held]
+        read = [place for place, name in enumerate(files) if name not in held]
+        self._blocks.check(blocks[place] for place in read)
+        return [each.frame for each in staged], [files[place] for place in read]
 
     def _spark(self, blocks: Iterable[Block]) -> list[str]:
         return self._blocks.for_spark(blocks)

@@ -28,6 +28,8 @@ class Block:
     path: str  # relative to where blocks are stored
     rows: int
     bytes: int = 0  # what the rows take in memory, not in the file
+    size: int | None = None  # of the file; None: written by a version that did not know
+    crc: int | None = None  # of the file's bytes
 
 
 @dataclass(frozen=True)

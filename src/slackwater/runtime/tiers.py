@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from slackwater.errors import JournalError
+from slackwater.errors import JournalError, StateError
 from slackwater.lateness.tiering import (
     HeldSlice,
     SliceId,
@@ -72,6 +72,7 @@ class Tiers:
         self._queries = queries
         self._lock = threading.Lock()
         self._busy: dict[SliceId, Future[None]] = {}
+        self._damaged: set[SliceId] = set()
         self._seen: dict[SliceId, _Seen] = {}
         self._watcher = Worker("slackwater-tiers")
         self._looking: Future[None] = Future()
@@ -110,7 +111,7 @@ class Tiers:
         is looked at, so that nothing is moved as it was before.
         """
         with self._lock:
-            taken = set(self._busy)
+            taken = self._damaged | set(self._busy)
         states: dict[SliceId, tuple[DeployedQuery, SliceState]] = {}
         slices = []
         for query in self._queries():
@@ -120,19 +121,21 @@ class Tiers:
                 states[id] = (query, state)
                 slices.append(self._held(query, id, state, steady_ms, uses.get(start)))
         self._seen = {id: seen for id, seen in self._seen.items() if id in states}
+        with self._lock:
+            self._damaged &= states.keys()
         snapshot = TierSnapshot(now_ms, self._budget_bytes, tuple(slices), self._transfers.staging)
         decision = self._policy.decide(snapshot)
         for id in decision.prestage:
             if id not in taken:
                 query, state = states[id]
-                self._track(id, self._transfers.prestage(id, query.template, state), taken)
+                self._track(id, self._transfers.prestage(id, query.template, state), state, taken)
         for destaging in decision.destage:
             if destaging.id not in taken:
                 state = states[destaging.id][1]
-                self._track(destaging.id, self._transfers.destage(destaging, state), taken)
+                self._track(destaging.id, self._transfers.destage(destaging, state), state, taken)
         for id, (query, state) in states.items():
             if len(state.blocks) > 1 and id not in taken:
-                self._track(id, self._transfers.compact(id, query.template, state), taken)
+                self._track(id, self._transfers.compact(id, query.template, state), state, taken)
 
     def settle(self) -> None:
         """Return once nothing is being moved."""
@@ -176,16 +179,18 @@ class Tiers:
             next_use_ms=next_use_ms,
         )
 
-    def _track(self, id: SliceId, future: Future[None] | None, taken: set[SliceId]) -> None:
+    def _track(
+        self, id: SliceId, future: Future[None] | None, state: SliceState, taken: set[SliceId]
+    ) -> None:
         """Leave a slice alone until what was begun has ended, and for the rest of this look."""
         if future is None:
             return
         taken.add(id)
         with self._lock:
             self._busy[id] = future
-        future.add_done_callback(lambda done: self._ended(id, done))
+        future.add_done_callback(lambda done: self._ended(id, state, done))
 
-    def _ended(self, id: SliceId, future: Future[None]) -> None:
+    def _ended(self, id: SliceId, state: SliceState, future: Future[None]) -> None:
         with self._lock:
             self._busy.pop(id, None)
         error = None if future.cancelled() else future.exception()
@@ -194,15 +199,22 @@ class Tiers:
                 self._moved(query)
         if isinstance(error, JournalError):
             self._failure = error
-        elif error is not None and self._has(id):
+        elif isinstance(error, StateError) and self._still_has(id, state):
+            # Trying again would not help, and its query stops once it needs what is damaged.
+            logger.error("window state is left where it is: %s", error)
+            with self._lock:
+                self._damaged.add(id)
+        elif error is not None and self._still_has(id, state):
             logger.warning("window state could not be moved and is tried again: %s", error)
 
-    def _has(self, id: SliceId) -> bool:
-        """Tell whether a slice is still there: one that was forgotten need not be moved."""
-        return any(
-            query.number == id.query and id.start_ms in query.state.slices
+    def _still_has(self, id: SliceId, state: SliceState) -> bool:
+        """Tell whether what was to be moved is still there: what was forgotten need not be."""
+        held = [
+            query.state.slices.get(id.start_ms)
             for query in self._queries()
-        )
+            if query.number == id.query
+        ]
+        return any(now is not None and set(state.blocks) <= set(now.blocks) for now in held)
 
 
 def _next_uses(query: DeployedQuery, now_ms: float) -> dict[int, float]:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from slackwater.lateness.tiering import Destaging, SliceId, StagingTime
-from slackwater.runtime.blocks import BlockStore, decoded, encoded, new_block
+from slackwater.runtime.blocks import BlockStore, new_block, packed
 from slackwater.runtime.compaction import Compactor
 from slackwater.runtime.io_lane import IoLane, Urgency
 from slackwater.runtime.ledger import Ledger
@@ -60,22 +60,21 @@ class Transfers:
         pieces = _cut(pa.concat_tables(state.chunks), keep - kept)
         blocks = tuple(new_block(id.query, id.start_ms, piece) for piece in pieces)
 
-        def transfer(contents: list[pa.Buffer]) -> None:
+        def transfer(made: list[tuple[Block, pa.Buffer]]) -> tuple[Block, ...]:
             try:
-                for block, content in zip(blocks, contents, strict=True):
-                    self._blocks.put(block, content)
+                return tuple(self._blocks.put(*each) for each in made)
             except BaseException:
                 self._blocks.remove(blocks)
                 raise
 
-        def finish(_: object) -> None:
+        def finish(written: tuple[Block, ...]) -> None:
             if len(pieces) > 1:
-                self._staged.put(blocks[0], own_memory(pieces[0]))
-            self._moved(Move(id.query, id.start_ms, state.rows_held, blocks), state)
+                self._staged.put(written[0], own_memory(pieces[0]))
+            self._moved(Move(id.query, id.start_ms, state.rows_held, written), state)
 
         urgency = Urgency.LATE_WRITE if state.blocks else Urgency.DESTAGE
         return self._lane.submit(
-            urgency, lambda: [encoded(piece) for piece in pieces], transfer, finish
+            urgency, lambda: list(map(packed, blocks, pieces)), transfer, finish
         )
 
     def prestage(self, id: SliceId, template: Template, state: SliceState) -> Future[None]:
@@ -93,7 +92,7 @@ class Transfers:
 
         def finish(contents: list[pa.Buffer]) -> None:
             for block, content in zip(missing, contents, strict=True):
-                self._staged.put(block, decoded(content))
+                self._staged.put(block, self._blocks.unpack(block, content))
             self._staged_now(id, missing, sum(block.bytes for block in missing), started)
 
         return self._lane.submit(

@@ -17,6 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 logger = logging.getLogger("slackwater")
 
 
+def checked_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """Read Parquet files; a page whose bytes are not those that were written is an error."""
+    return spark.read.option("parquet.page.verify-checksum.enabled", "true").parquet(*files)
+
+
 @dataclass(frozen=True, eq=False)
 class StagedFrame:
     """Hold a persisted frame over some files, and how much memory their rows take."""
@@ -41,7 +46,7 @@ class StagedFrames:
         What held some of them before is given up: no row may be in two frames.
         """
         self.drop(files)
-        frame = self._spark.read.parquet(*files).persist(StorageLevel.MEMORY_ONLY)
+        frame = checked_parquet(self._spark, files).persist(StorageLevel.MEMORY_ONLY)
         frame.count()
         staged = StagedFrame(frozenset(files), frame, size)
         with self._lock:

@@ -19,6 +19,7 @@ from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import WINDOW, aggregated_join, joined_rows
 from slackwater.spark.sampled import whole_rows
 from slackwater.spark.shapes import ResultShape, derived_fields
+from slackwater.spark.staged_frames import checked_parquet
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def window_frame(
         else:
             parts.append(spark.createDataFrame(table))
     if files:
-        stored = spark.read.parquet(*files)
+        stored = checked_parquet(spark, files)
         parts.append(stored.select(*map(quoted, template.state_columns)))
     parts += [frame.select(*map(quoted, template.state_columns)) for frame in frames]
     return reduce(DataFrame.union, parts)
