@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from slackwater import disk
 from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
 from slackwater.runtime import journal as journal_module
 from slackwater.runtime import segments as segments_module
+from slackwater.runtime.durable_mark import NAME, DurableMark
 from slackwater.runtime.journal import Journal, Record, Recovered
 
 SOURCES = Path(journal_module.__file__).parents[2]
@@ -56,7 +57,16 @@ def total(recovered: Recovered) -> list[Any]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+    others = ("lock", NAME)
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name not in others}
+
+
+def mark_at(directory: Path, number: int, size: int) -> None:
+    """Leave the mark as a crash would, after so much of a segment was durable."""
+    (directory / NAME).unlink()
+    mark = DurableMark(directory, durable=False)
+    mark.write(number, size)
+    mark.close()
 
 
 def write_numbers(directory: Path, count: int) -> None:
@@ -144,6 +154,7 @@ class TestTornTails:
         for cut in range(start, len(whole)):
             torn = whole[:cut] + bytes(zeros)
             (tmp_path / SEGMENT_1).write_bytes(torn)
+            mark_at(tmp_path, 1, start)
             with open_quick(tmp_path) as journal:
                 assert total(journal.recovered) == [0, 1]
                 assert journal.recovered.torn_bytes == len(torn) - start
@@ -169,6 +180,7 @@ class TestTornTails:
             journal.rotate()
         segment = tmp_path / SEGMENT_2
         segment.write_bytes(segment.read_bytes()[:cut] + bytes(zeros))
+        mark_at(tmp_path, 1, 0)
         with open_quick(tmp_path) as journal:
             assert total(journal.recovered) == [0, 1]
             journal.append({"n": 2})
@@ -257,9 +269,10 @@ class TestDamage:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         write_numbers(tmp_path, 2)
-        segment = (tmp_path / SEGMENT_1).read_bytes()
         with open_quick(tmp_path) as journal:
-            journal.rotate().install({"numbers": [0, 1]})
+            rotation = journal.rotate()
+            segment = (tmp_path / SEGMENT_1).read_bytes()
+            rotation.install({"numbers": [0, 1]})
             journal.append({"n": 2})
         (tmp_path / SEGMENT_1).write_bytes(segment)
         (tmp_path / SNAPSHOT_2).write_bytes(b"SLKW")
@@ -286,10 +299,190 @@ class TestDamage:
             open_quick(tmp_path)
 
 
+def record_ends(segment: Path) -> list[int]:
+    """Find where each record of a segment ends, the file's header counted as the first."""
+    data, ends = segment.read_bytes(), [FILE_HEADER_BYTES]
+    while ends[-1] < len(data):
+        header, payload = struct.unpack_from("<IQ", data, ends[-1])
+        ends.append(ends[-1] + 20 + header + payload + 1)
+    return ends
+
+
+def spoiled(content: bytes, keep: int) -> list[bytes]:
+    """Cut a file after so many bytes, or fill the rest with zeros."""
+    return [content[:keep], content[:keep] + bytes(len(content) - keep), content[:keep] + bytes(3)]
+
+
+class TestLostRecords:
+    """What was durable and is gone is never taken for a write that was torn."""
+
+    @pytest.mark.parametrize("ended", ["closed", "killed"])
+    def test_a_last_segment_without_records_that_were_durable_is_refused(
+        self, tmp_path: Path, ended: str
+    ) -> None:
+        journal = Journal.open(tmp_path / "live")
+        for n in range(3):
+            journal.sync(journal.append({"n": n}, bytes(5)))
+        durable = (tmp_path / "live" / SEGMENT_1).stat().st_size
+        journal.append({"n": 3}, b"not flushed")
+        if ended == "closed":
+            journal.close()
+            durable = (tmp_path / "live" / SEGMENT_1).stat().st_size
+        left = Path(shutil.copytree(tmp_path / "live", tmp_path / "left"))
+        journal.close()
+        whole = (left / SEGMENT_1).read_bytes()
+        says = rf"{SEGMENT_1} is damaged at byte offset \d+: restore .*\({durable} bytes of it"
+        for keep in range(durable):
+            for content in spoiled(whole, keep):
+                (left / SEGMENT_1).write_bytes(content)
+                for read in (open_quick, Journal.read_only):
+                    with pytest.raises(JournalError, match=says):
+                        read(left)
+                assert (left / SEGMENT_1).read_bytes() == content, "damage is not cut away"
+        for keep in range(durable, len(whole) + 1):  # nobody was told that this was there
+            (left / SEGMENT_1).write_bytes(whole[:keep])
+            assert total(Journal.read_only(left)) == [0, 1, 2, 3][: 4 if keep == len(whole) else 3]
+
+    @pytest.mark.parametrize("gone", [SEGMENT_1, "all"])
+    def test_a_journal_whose_files_are_gone_is_refused(self, tmp_path: Path, gone: str) -> None:
+        write_numbers(tmp_path, 2)
+        (tmp_path / SEGMENT_1).unlink()
+        if gone == "all":
+            (tmp_path / "lock").unlink()
+        with pytest.raises(JournalError, match=f"{SEGMENT_1} is missing"):
+            open_quick(tmp_path)
+
+    def test_the_newest_segment_is_missed(self, tmp_path: Path) -> None:
+        with open_quick(tmp_path) as journal:
+            journal.append({"n": 0})
+            journal.rotate()
+            journal.append({"n": 1})
+        (tmp_path / SEGMENT_2).unlink()
+        with pytest.raises(JournalError, match=f"{SEGMENT_2} is missing"):
+            open_quick(tmp_path)
+
+    def test_an_earlier_segment_cut_between_records_is_refused(self, tmp_path: Path) -> None:
+        write_numbers(tmp_path, 3)
+        with open_quick(tmp_path) as journal:
+            journal.rotate()
+            journal.append({"n": 3})
+        whole = (tmp_path / SEGMENT_1).read_bytes()
+        for keep in record_ends(tmp_path / SEGMENT_1)[:-1]:
+            for content in spoiled(whole, keep):
+                (tmp_path / SEGMENT_1).write_bytes(content)
+                with pytest.raises(JournalError, match=rf"{SEGMENT_1} is damaged at byte offset"):
+                    open_quick(tmp_path)
+        (tmp_path / SEGMENT_1).write_bytes(whole)
+        assert total(reopen(tmp_path)) == [0, 1, 2, 3]
+
+    def test_a_flipped_bit_in_the_mark_is_detected_or_harmless(self, tmp_path: Path) -> None:
+        with open_quick(tmp_path) as journal:
+            journal.append({"n": 0})
+            journal.rotate().install({"numbers": [0]})
+            journal.append({"n": 1})
+        good = (tmp_path / NAME).read_bytes()
+        for offset in (*range(25), *range(511, len(good))):
+            flipped = bytearray(good)
+            flipped[offset] ^= 1 << offset % 8
+            (tmp_path / NAME).write_bytes(flipped)
+            assert total(Journal.read_only(tmp_path)) == [0, 1]
+        for content in (b"", good[:10], bytes(len(good)), bytes(4) + good[4:512] + bytes(24)):
+            (tmp_path / NAME).write_bytes(content)
+            with pytest.raises(JournalError, match=rf"{NAME} is damaged .*remove this one file"):
+                open_quick(tmp_path)
+
+    def test_without_a_mark_the_end_is_believed_and_a_warning_given(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write_numbers(tmp_path, 2)
+        (tmp_path / NAME).unlink()
+        os.truncate(tmp_path / SEGMENT_1, record_ends(tmp_path / SEGMENT_1)[1])
+        assert total(reopen(tmp_path)) == [0]
+        assert f"{NAME} is missing" in caplog.text
+        assert (tmp_path / NAME).exists()
+
+    def test_a_mark_that_cannot_be_written_stops_nobody(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write = disk.current.write
+
+        def refuses_marks(handle: int, buffers: Sequence[Any], offset: int) -> int:
+            if bytes(buffers[0][:4]) == b"SLKM":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return write(handle, buffers, offset)
+
+        with Journal.open(tmp_path) as journal:
+            monkeypatch.setattr(disk.current, "write", refuses_marks)
+            for n in range(3):
+                journal.sync(journal.append({"n": n}))
+        assert total(reopen(tmp_path)) == [0, 1, 2]
+        assert caplog.text.count("could not be written") == 2  # once each time it is open
+
+    def test_a_mark_costs_no_flush(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        flushes: list[int] = []
+        sync_data = disk.current.sync_data
+
+        def counted(handle: int) -> None:
+            flushes.append(handle)
+            sync_data(handle)
+
+        with Journal.open(tmp_path) as journal:
+            monkeypatch.setattr(disk.current, "sync_data", counted)
+            for n in range(20):
+                journal.sync(journal.append({"n": n}))
+            assert len(flushes) == 20
+
+    def test_a_rotation_that_fails_leaves_a_segment_that_goes_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Journal.open(tmp_path) as journal:
+            journal.append({"n": 0})
+            with monkeypatch.context() as patch:
+
+                def refused(source: Path, target: Path) -> None:
+                    raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+                patch.setattr(disk.current, "replace", refused)
+                with pytest.raises(JournalError, match="cannot start"):
+                    journal.rotate()
+            journal.sync(journal.append({"n": 1}))
+            journal.rotate()
+            journal.append({"n": 2})
+        assert total(reopen(tmp_path)) == [0, 1, 2]
+
+
 class TestVersions:
+    @pytest.mark.parametrize("torn", [b"", b"torn", bytes(40)])
+    @pytest.mark.parametrize("snapshot", [False, True])
+    def test_a_journal_of_the_version_before_is_read_and_goes_on(
+        self, tmp_path: Path, torn: bytes, snapshot: bool
+    ) -> None:
+        def file(kind: int, number: int, *headers: bytes) -> bytes:
+            content = [struct.pack("<4sHHQ", b"SLKW", 2, kind, number)]
+            for header in headers:
+                lengths = struct.pack("<IQI", len(header), 3, zlib.crc32(header + b"xyz\xa5"))
+                content += [lengths, struct.pack("<I", zlib.crc32(lengths)), header, b"xyz\xa5"]
+            return b"".join(content)
+
+        if snapshot:
+            (tmp_path / SNAPSHOT_2).write_bytes(file(2, 2, b'{"numbers":[0]}'))
+        else:
+            (tmp_path / SEGMENT_1).write_bytes(file(1, 1, b'{"n":0}'))
+        (tmp_path / SEGMENT_2).write_bytes(file(1, 2, b'{"n":1}') + torn)
+        assert total(Journal.read_only(tmp_path)) == [0, 1]
+        with Journal.open(tmp_path) as journal:
+            assert (total(journal.recovered), journal.recovered.torn_bytes) == ([0, 1], len(torn))
+            journal.append({"n": 2})
+        assert (tmp_path / SEGMENT_2).read_bytes() == file(1, 2, b'{"n":1}')
+        for _ in range(2):
+            assert total(reopen(tmp_path)) == [0, 1, 2]
+        with open_quick(tmp_path) as journal:
+            journal.rotate().install({"numbers": [0, 1, 2]})
+        assert total(reopen(tmp_path)) == [0, 1, 2]
+
     @pytest.mark.parametrize("name", [SEGMENT_2, SNAPSHOT_2])
     @pytest.mark.parametrize("kept_bytes", [6, None])
-    @pytest.mark.parametrize(("version", "remedy"), [(1, "version that wrote it"), (3, "upgrade")])
+    @pytest.mark.parametrize(("version", "remedy"), [(1, "version that wrote it"), (4, "upgrade")])
     def test_another_format_is_refused_and_left_alone(
         self, tmp_path: Path, name: str, kept_bytes: int | None, version: int, remedy: str
     ) -> None:
@@ -313,7 +506,7 @@ class TestVersions:
         lengths = struct.pack("<IQI", 7, 3, zlib.crc32(content))
         assert (tmp_path / SEGMENT_1).read_bytes() == b"".join(
             [
-                struct.pack("<4sHHQ", b"SLKW", 2, 1, 1),
+                struct.pack("<4sHHQ", b"SLKW", 3, 1, 1),
                 lengths,
                 struct.pack("<I", zlib.crc32(lengths)),
                 content,

@@ -410,12 +410,13 @@ def test_a_commit_cut_off_anywhere_leaves_the_plan_pending(tmp_path: Path) -> No
     ledger.sync(position)
     (segment,) = (tmp_path / "whole" / "journal").glob("*segment*")
     intact = segment.stat().st_size
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")  # before the commit was flushed
     ledger.commit(step, [change(query.number, 1)], [])
-    ledger.close()
     content = segment.read_bytes()
-    for size in range(intact, len(content)):
+    ledger.close()
+    for size in range(intact, len(content), 3):
         shutil.rmtree(tmp_path / "cut", ignore_errors=True)
-        shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+        shutil.copytree(tmp_path / "killed", tmp_path / "cut")
         (tmp_path / "cut" / "journal" / segment.name).write_bytes(content[:size])
         again = Ledger(tmp_path / "cut", durable=False)
         state = again.content.queries["q"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ import slackwater as sw
 from slackwater import disk
 from slackwater.app.stream import App
 from slackwater.errors import QuarantinedError, SinkError, SinkUnavailableError, SourceError
+from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.placing import Limits
 from slackwater.runtime.reports import StepReport
 from slackwater.runtime.runtime import Runtime
@@ -412,3 +414,42 @@ def test_nothing_that_fails_after_a_commit_makes_a_step_run_again(
     assert_same_panes(sink.table(), expected({"q": records}))
     assert "failed and is tried again" not in caplog.text
     assert "not pleased" in caplog.text
+
+
+@pytest.mark.parametrize("reader", ["driver", "spark", "pages"])
+def test_damaged_window_state_stops_its_query_until_the_file_is_put_back(
+    spark: SparkSession, tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads a block, the driver or Spark's executors: never are there other values."""
+    limits = Limits(journal_bytes=0, window_rows=500_000 if reader == "driver" else 0)
+    sink, records = sw.memory(), {name: records_of(n) for n, name in enumerate(("ill", "well"))}
+
+    def deployed() -> Runtime:
+        made = Runtime(
+            spark, journal=tmp_path, clock=ManualClock(START_MS + 2_000), limits=limits, slots=1
+        )
+        for name, rows in records.items():
+            made.deploy(counting(sink), name, events=script_of(rows))
+        return made
+
+    with deployed() as runtime:
+        runtime.run(seconds=0.5)
+    block = next((tmp_path / "blocks" / "query=0").rglob("*.parquet"))
+    good = block.read_bytes()
+    damaged, column = bytearray(good), pq.read_metadata(block).row_group(0).column(0)
+    damaged[column.data_page_offset + column.total_compressed_size - 1] ^= 4
+    block.write_bytes(damaged)
+    if reader == "pages":  # as if it happened after the driver had looked: Spark has to see it
+        monkeypatch.setattr(BlockStore, "check", lambda *_: None)
+    with deployed() as runtime:
+        runtime.run()
+        stopped = {r.name: r.quarantined for r in runtime.queries() if r.quarantined}
+        assert stopped.keys() == {"ill"}
+        assert block.name in str(stopped["ill"])
+        if reader != "pages":
+            assert "reset=True" in str(stopped["ill"])
+        assert_same_panes(sink.table(), expected({"well": records["well"]}))
+        block.write_bytes(good)
+        runtime.resume("ill")
+        runtime.run()
+    assert_same_panes(sink.table(), expected(records))

@@ -20,6 +20,7 @@ from typing import Any, Self
 from slackwater import disk
 from slackwater.disk import flush_path, make_directories, write_at
 from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
+from slackwater.runtime.durable_mark import DurableMark
 from slackwater.runtime.segments import (
     FileKind,
     Loaded,
@@ -29,6 +30,7 @@ from slackwater.runtime.segments import (
     frame,
     load,
     replaced_files,
+    seal,
     stage,
     unfinished_files,
 )
@@ -60,9 +62,18 @@ class Journal:
         self._records = len(loaded.recovered.records)
         self._replaced_bytes = self._replaced_records = 0
         self._snapshot_number = loaded.first
-        self._number = max(loaded.last, loaded.first)
+        self._number = max(loaded.last, loaded.first) + (0 if loaded.goes_on else 1)
         self._directory_stale = False
-        self._segment, self._segment_bytes = self._settle(loaded)
+        self._mark = DurableMark(directory, durable=durable)
+        try:
+            self._segment, self._segment_bytes = self._settle(loaded)
+        except BaseException:
+            self._mark.close()
+            raise
+        self._base = self._appended - self._segment_bytes  # the segment's place among positions
+        if durable:
+            self._mark.write(self._number, self._segment_bytes)
+            self._mark.sync()
 
     @classmethod
     def open(cls, directory: Path | str, *, durable: bool = True) -> Journal:
@@ -176,11 +187,17 @@ class Journal:
                 try:
                     with self._writing:
                         self._check()
-                        # Only the last segment may ever be found torn.
-                        self._flush_segment()
-                        disk.current.replace(temporary, path)
+                        # Only the last segment may ever be found torn, or without a seal.
+                        try:
+                            write_at(self._segment, [seal()], self._segment_bytes)
+                            self._flush_segment(sealed=True)
+                            disk.current.replace(temporary, path)
+                        except BaseException:
+                            self._take_back(self._segment_bytes)
+                            raise
                         self._segment, segment = segment, self._segment
                         self._segment_bytes = os.fstat(self._segment).st_size
+                        self._base = self._appended - self._segment_bytes
                         self._number += 1
                         self._directory_stale = True
                         return Rotation(self, self._number, self._appended, self._records)
@@ -195,9 +212,12 @@ class Journal:
             try:
                 if self._failure is None:
                     self._flush_segment()
+                    self._mark.write(self._number, self._segment_bytes)
+                    self._mark.sync()
             finally:
                 with self._writing:
                     self._failure = f"the journal in {self._directory} is closed: open it again"
+                    self._mark.close()
                     disk.current.close(self._segment)
                     disk.current.close(self._lock)
                     self._segment = self._lock = -1
@@ -245,9 +265,18 @@ class Journal:
             raise
 
     def _opened_tail(self, loaded: Loaded) -> tuple[int, Path | None]:
-        """Open the last segment, or stage it, under the name returned, where it has no header."""
-        if loaded.tail_bytes:
+        """Open the segment to go on with, or stage a new one, under the name returned."""
+        if loaded.tail_bytes and loaded.goes_on:
             return disk.current.open(self._segment_path, os.O_WRONLY), None
+        if loaded.tail_bytes:  # of an earlier version: it must be whole, for one of ours follows
+            last = FileKind.SEGMENT.path(self._directory, loaded.last)
+            earlier = disk.current.open(last, os.O_WRONLY)
+            try:
+                disk.current.truncate(earlier, loaded.tail_bytes)
+                if self._durable:
+                    flush(earlier)
+            finally:
+                disk.current.close(earlier)
         return stage(FileKind.SEGMENT, self._segment_path, self._number, [], self._durable)
 
     def _take_back(self, start: int) -> None:
@@ -260,10 +289,11 @@ class Journal:
                 f"({error}): mend the disk and start again, which removes it"
             )
 
-    def _flush_segment(self) -> None:
+    def _flush_segment(self, *, sealed: bool = False) -> None:
         """Make all records durable; needs `_flushing`, under which the segment does not change."""
         position = self._appended
-        if self._durable and (self._durable_position < position or self._directory_stale):
+        stale = self._durable_position < position or self._directory_stale
+        if self._durable and (stale or sealed):
             try:
                 flush(self._segment)
                 if self._directory_stale:
@@ -275,6 +305,7 @@ class Journal:
                     "again, which recovers all that is durable"
                 )
                 raise JournalError(self._failure) from error
+            self._mark.write(self._number, position - self._base)
         self._directory_stale = False
         self._durable_position = position
 

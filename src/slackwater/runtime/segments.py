@@ -12,6 +12,10 @@ Each file opens with 16 bytes: `SLKW`, format version, kind, number. Then come r
 The lengths have a checksum of their own, so that a damaged length cannot pass for a record that
 was cut short. The end mark is never zero, so that a write which left zeros behind (a file that
 grew before its bytes arrived) can be told from damage to a finished record.
+
+A segment that another follows ends in a seal, a record without header and payload: so none can lose
+its last records without a trace. Only the last segment may be found torn, and only after what is
+known to be durable (durable_mark.py). Files of version 2 have neither seal nor mark.
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ from typing import Any
 from slackwater import disk
 from slackwater.disk import remove_if_there, write_at
 from slackwater.errors import JournalError, JournalVersionError
+from slackwater.runtime.durable_mark import NAME, Mark, read_mark
 
-VERSION = 2
+VERSION = 3
+_OLDEST = 2
 _MAGIC = b"SLKW"
 _FILE_HEADER = struct.Struct("<4sHHQ")
 _LENGTHS = struct.Struct("<IQI")
@@ -54,9 +60,9 @@ class FileKind(Enum):
         suffix = "log" if self is FileKind.SEGMENT else "snap"
         return directory / f"{self.name.lower()}-{number:012d}.{suffix}"
 
-    def file_header(self, number: int) -> bytes:
+    def file_header(self, number: int, version: int = VERSION) -> bytes:
         """Write the bytes that open the file of this kind and number."""
-        return _FILE_HEADER.pack(_MAGIC, VERSION, self.value, number)
+        return _FILE_HEADER.pack(_MAGIC, version, self.value, number)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,8 @@ class Loaded:
     """Tell what was recovered, and from which files.
 
     Segments `first` to `last` are needed (`last` is 0 in an empty directory); `tail_bytes` of the
-    last one are good (0: not even its file header); `record_bytes` counts the records in all.
+    last one are good (0: not even its file header), and more can be written after these if it
+    `goes_on`; `record_bytes` counts the records in all.
     """
 
     recovered: Recovered
@@ -89,6 +96,7 @@ class Loaded:
     last: int = 0
     tail_bytes: int = 0
     record_bytes: int = 0
+    goes_on: bool = True
 
 
 def frame(header: dict[str, Any], payload: bytes) -> list[bytes]:
@@ -97,6 +105,15 @@ def frame(header: dict[str, Any], payload: bytes) -> list[bytes]:
     crc = zlib.crc32(_END_MARK, zlib.crc32(payload, zlib.crc32(text)))
     lengths = _LENGTHS.pack(len(text), len(payload), crc)
     return [lengths + _CRC.pack(zlib.crc32(lengths)) + text, payload, _END_MARK]
+
+
+def seal() -> bytes:
+    """Return what ends a segment that another follows."""
+    lengths = _LENGTHS.pack(0, 0, zlib.crc32(_END_MARK))
+    return lengths + _CRC.pack(zlib.crc32(lengths)) + _END_MARK
+
+
+_SEAL = seal()
 
 
 def stage(
@@ -123,14 +140,16 @@ def flush(fd: int) -> None:
 
 def load(directory: Path) -> Loaded:
     """Read the newest good snapshot and every segment after it, changing nothing."""
+    mark = read_mark(directory)  # first: what is written meanwhile comes after it
+    known = mark or Mark()
     segments = _numbers(directory, FileKind.SEGMENT)
     snapshots = _numbers(directory, FileKind.SNAPSHOT)
-    if not segments and not snapshots:
+    if not segments and not snapshots and not known.number:
         return Loaded(Recovered())
     snapshot, first, damage = _newest_snapshot(directory, snapshots)
     live = [number for number in segments if number >= first]
     # A snapshot is only ever installed beside its segment: without that one, records are missing.
-    expected = range(first, max([*live, *snapshots, first]) + 1)
+    expected = range(first, max([*live, *snapshots, first, known.number]) + 1)
     if live != list(expected):
         if damage is not None:
             raise damage
@@ -142,13 +161,21 @@ def load(directory: Path) -> Loaded:
     if damage is not None:
         _log.warning("%s; the records it replaced are still there and are used instead", damage)
     records: list[Record] = []
-    record_bytes = tail_bytes = torn_bytes = 0
+    record_bytes = 0
     for number in live:
-        found, tail_bytes, torn_bytes = _read_segment(directory, number, last=number == live[-1])
-        records += found
-        record_bytes += max(0, tail_bytes - _FILE_HEADER.size)
-    recovered = Recovered(snapshot, records, torn_bytes)
-    return Loaded(recovered, first, live[-1], tail_bytes, record_bytes)
+        found = _read_segment(
+            directory, number, last=number == live[-1], durable_bytes=known.of(number)
+        )
+        records += found.records
+        record_bytes += max(0, found.good_bytes - _FILE_HEADER.size)
+    if mark is None and found.version == VERSION:
+        _log.warning(
+            "%s is missing: nobody can tell whether the last records of the journal are all there",
+            directory / NAME,
+        )
+    recovered = Recovered(snapshot, records, found.torn_bytes)
+    goes_on = found.version == VERSION
+    return Loaded(recovered, first, live[-1], found.good_bytes, record_bytes, goes_on)
 
 
 def unfinished_files(directory: Path) -> list[Path]:
@@ -178,7 +205,7 @@ def _newest_snapshot(
 def _read_snapshot(directory: Path, number: int) -> Record:
     path = FileKind.SNAPSHOT.path(directory, number)
     data = disk.current.read(path)
-    if not _opens_well(path, data, FileKind.SNAPSHOT, number):
+    if not _version(path, data, FileKind.SNAPSHOT, number):
         raise _damaged(path, 0)
     parsed = _parse(memoryview(data), _FILE_HEADER.size)
     if parsed is None:
@@ -189,30 +216,48 @@ def _read_snapshot(directory: Path, number: int) -> Record:
     return record
 
 
-def _read_segment(directory: Path, number: int, *, last: bool) -> tuple[list[Record], int, int]:
-    """Return the records, how many bytes are good, and how many bytes of a torn write follow."""
+@dataclass(frozen=True)
+class _ReadSegment:
+    """Hold a segment's records, how many bytes are good, and how many of a torn write follow."""
+
+    records: list[Record]
+    good_bytes: int
+    torn_bytes: int
+    version: int
+
+
+def _read_segment(directory: Path, number: int, *, last: bool, durable_bytes: int) -> _ReadSegment:
     path = FileKind.SEGMENT.path(directory, number)
     data = disk.current.read(path)
-    if not _opens_well(path, data, FileKind.SEGMENT, number):
+    version = _version(path, data, FileKind.SEGMENT, number)
+    if not version:
         unfinished = FileKind.SEGMENT.file_header(number).startswith(data.rstrip(b"\0"))
-        if last and unfinished:
-            return [], 0, len(data)
-        raise _damaged(path, 0)
+        if last and unfinished and not durable_bytes:
+            return _ReadSegment([], 0, len(data), VERSION)
+        raise _damaged(path, 0, durable_bytes)
     records: list[Record] = []
     view = memoryview(data)
-    offset = _FILE_HEADER.size
-    while offset < len(data):
+    offset, sealed = _FILE_HEADER.size, False
+    while offset < len(data) and not sealed:
         parsed = _parse(view, offset)
-        if parsed is None:
-            if last and _never_finished(view, offset):
-                break
-            raise _damaged(path, offset)
-        record, offset = parsed
-        records.append(record)
-    return records, offset, len(data) - offset
+        if parsed is not None:
+            record, offset = parsed
+            records.append(record)
+        elif version > _OLDEST and data[offset:] == _SEAL:
+            sealed = True
+        elif last and _never_finished(view, offset):
+            break
+        else:
+            raise _damaged(path, offset, durable_bytes)
+    if offset < durable_bytes or not (last or sealed or version == _OLDEST):
+        raise _damaged(path, offset, durable_bytes)
+    torn_bytes = 0 if sealed else len(data) - offset
+    return _ReadSegment(records, offset, torn_bytes, version)
 
 
-def _opens_well(path: Path, data: bytes, kind: FileKind, number: int) -> bool:
+def _version(path: Path, data: bytes, kind: FileKind, number: int) -> int:
+    """Return a file's format version; 0 where it does not open as the file it should be."""
+    version = 0
     if data.startswith(_MAGIC) and len(data) >= 6:
         version = int.from_bytes(data[4:6], "little")
         if version > VERSION:
@@ -220,13 +265,13 @@ def _opens_well(path: Path, data: bytes, kind: FileKind, number: int) -> bool:
                 f"{path} has format version {version}, and this Slackwater reads up to {VERSION}: "
                 "upgrade Slackwater, or use another directory"
             )
-        if 0 < version < VERSION:  # zeros are a header that was never written
+        if 0 < version < _OLDEST:  # zeros are a header that was never written
             raise JournalVersionError(
-                f"{path} has format version {version}, and this Slackwater reads {VERSION} only: "
-                "run its queries to their end with the version that wrote it, or use another "
-                "directory"
+                f"{path} has format version {version}, and this Slackwater reads {_OLDEST} to "
+                f"{VERSION}: run its queries to their end with the version that wrote it, or use "
+                "another directory"
             )
-    return data.startswith(kind.file_header(number))
+    return version if version and data.startswith(kind.file_header(number, version)) else 0
 
 
 def _parse_lengths(data: memoryview, offset: int) -> tuple[int, int, int] | None:
@@ -249,6 +294,8 @@ def _parse(data: memoryview, offset: int) -> tuple[Record, int] | None:
         return None
     payload, end, crc = lengths
     content = offset + _PREFIX_BYTES
+    if payload == content:
+        return None  # a seal
     if end > len(data) or zlib.crc32(data[content:end]) != crc:
         return None
     header = json.loads(bytes(data[content:payload]))
@@ -281,8 +328,9 @@ def _files(directory: Path) -> list[tuple[Path, re.Match[str]]]:
     return [(directory / name[0], name) for name in names if name]
 
 
-def _damaged(path: Path, offset: int) -> JournalError:
+def _damaged(path: Path, offset: int, durable_bytes: int = 0) -> JournalError:
+    gone = f" ({durable_bytes} bytes of it had been durable)" if durable_bytes > offset else ""
     return JournalError(
         f"{path} is damaged at byte offset {offset}: restore the directory from a copy, or move it "
-        "away to start anew"
+        f"away to start anew{gone}"
     )
