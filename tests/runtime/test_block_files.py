@@ -77,6 +77,17 @@ def test_a_block_that_is_missing_is_an_error_with_a_remedy(files: BlockFiles) ->
         store.tidy({"query=1/slice=0/gone.parquet"})
 
 
+def test_a_block_of_a_query_that_the_journal_never_had_is_kept_and_refused(
+    files: BlockFiles,
+) -> None:
+    store = BlockStore(files)
+    known, unknown = (store.write(query, 0, pa.table({"x": [1]})) for query in (1, 2))
+    with pytest.raises(JournalError, match=rf"{unknown.path} .*records are missing at its end"):
+        store.tidy({known.path}, queries=2)
+    assert sorted(files.names()) == [known.path, unknown.path]
+    assert store.tidy({known.path}, queries=3) == 1
+
+
 def test_journals_share_a_storage_without_seeing_each_other(tmp_path: Path) -> None:
     stores = [
         BlockStore(storage_files(tmp_path / journal, tmp_path / "shared")) for journal in "ab"
@@ -87,6 +98,22 @@ def test_journals_share_a_storage_without_seeing_each_other(tmp_path: Path) -> N
     again = BlockStore(storage_files(tmp_path / "moved", tmp_path / "shared"))
     assert again.tidy({block.path}) == 0
     assert again.read(block).num_rows == 1
+
+
+def test_a_flipped_bit_in_the_name_of_a_storage_is_an_error_where_it_matters(
+    tmp_path: Path,
+) -> None:
+    block = BlockStore(storage_files(tmp_path / "state", tmp_path / "shared")).write(
+        1, 0, pa.table({"x": [1]})
+    )
+    name = tmp_path / "state" / "storage-name"
+    good = name.read_bytes()
+    for bit in range(8 * len(good)):
+        flipped = bytearray(good)
+        flipped[bit // 8] ^= 1 << bit % 8
+        name.write_bytes(flipped)
+        with pytest.raises(JournalError, match=r"storage-name is damaged|blocks .* are missing"):
+            BlockStore(storage_files(tmp_path / "state", tmp_path / "shared")).tidy({block.path})
 
 
 def test_a_block_being_read_is_removed_when_its_readers_are_done(files: BlockFiles) -> None:

@@ -395,6 +395,18 @@ def test_a_dead_letter_duty_survives_until_its_batch_is_filed(
     last.close()
 
 
+def test_dead_letters_that_the_journal_does_not_know_show_that_records_are_missing(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.require_batch(-1, tmp_path / "dead-letters")
+    batch = ledger.plan_dead_letters([])
+    ledger.require_batch(batch, tmp_path / "dead-letters")
+    with pytest.raises(JournalError, match=r"dead-letters has batch 1 .* knows of 1: records"):
+        ledger.require_batch(batch + 1, tmp_path / "dead-letters")
+    ledger.close()
+
+
 def test_a_second_runtime_on_one_journal_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     with pytest.raises(JournalLockedError):

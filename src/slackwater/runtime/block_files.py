@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from slackwater import disk
 from slackwater.disk import remove_if_there
-from slackwater.errors import DescriptionError
+from slackwater.errors import DescriptionError, JournalError
 from slackwater.spark.sinks.durable_files import make_directory, replace_file, sync_directory
 
 _STORAGE_NAME = "storage-name"
@@ -152,7 +152,12 @@ def storage_files(journal: Path, storage: str | os.PathLike[str] | None) -> Bloc
         make_directory(journal)
         replace_file(name, [uuid.uuid4().hex.encode()])
         sync_directory(journal)
-    own = disk.current.read(name).decode()
+    own = disk.current.read(name).decode(errors="replace")
+    if not re.fullmatch(r"[0-9a-f]{32}", own):
+        raise JournalError(
+            f"{name} is damaged: it should name this journal's directory in {os.fspath(storage)}, "
+            f"and says {own!r}: write the name of that directory into it, or restore it from a copy"
+        )
     return block_files(f"{os.fspath(storage).rstrip('/')}/{own}", "storage")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -28,6 +29,7 @@ RETRY_S = 60.0  # before a file that could not be removed is tried again
 _OURS = re.compile(
     r"query=\d+/slice=-?\d+/(_tmp-)?[0-9a-f]{32}\.parquet|(_tmp-)?block-\d+-\d+--?\d+\.parquet"
 )
+_QUERY = re.compile(r"query=(\d+)/")
 
 
 class BlockStore:
@@ -135,10 +137,12 @@ class BlockStore:
                 self._condemned.append((frozenset(self._reading), paths))
             self._remove_unread()
 
-    def tidy(self, referenced: Collection[str]) -> int:
+    def tidy(self, referenced: Collection[str], queries: float = math.inf) -> int:
         """Remove what a crash left between a file and its journal record; return how many files.
 
-        Raise if a block that the journal names is missing. Files of others are left alone.
+        Raise if a block that the journal names is missing, or if one belongs to a query that it
+        never had: it had `queries` so far, and writes each down before any block of it. Files of
+        others are left alone.
         """
         names = set(self._files.names())
         missing = sorted(set(referenced) - names)
@@ -148,6 +152,14 @@ class BlockStore:
                 f"{self._files.for_spark(missing[0])}: give the storage= that the journal was "
                 "written with, or put the files back"
             )
+        for name in names:
+            query = _QUERY.match(name)
+            if query is not None and int(query[1]) >= queries:
+                raise JournalError(
+                    f"{self._files.for_spark(name)} holds state of a query that the journal does "
+                    "not know: records are missing at its end. Restore the journal from a copy; or "
+                    "move the files of blocks away as well, to start anew"
+                )
         orphans = [name for name in names if name not in referenced and _OURS.fullmatch(name)]
         return len(orphans) - self._remove(orphans)
 

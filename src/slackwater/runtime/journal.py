@@ -244,7 +244,8 @@ class Journal:
     def _settle(self, loaded: Loaded) -> tuple[int, int]:
         """Remove what crashes left behind, and open the segment to go on with."""
         for unfinished in unfinished_files(self._directory):
-            disk.current.remove(unfinished)
+            with suppress(OSError):  # it means nothing, and its name may be written over
+                disk.current.remove(unfinished)
         segment, temporary = self._opened_tail(loaded)
         try:
             if temporary is None:
@@ -258,7 +259,8 @@ class Journal:
                     flush_path(FileKind.SEGMENT.path(self._directory, number))
                 flush_path(self._directory)
             for replaced in replaced_files(self._directory, loaded.first):
-                disk.current.remove(replaced)
+                with suppress(OSError):  # the next open, or the next snapshot, tries again
+                    disk.current.remove(replaced)
             return segment, os.fstat(segment).st_size
         except BaseException:
             disk.current.close(segment)

@@ -316,6 +316,16 @@ class Ledger:
         self._journal.sync(position)
         return batch
 
+    def require_batch(self, newest: int, filed: Path) -> None:
+        """Refuse to go on where a batch was filed that the journal does not know of."""
+        if newest >= self.content.next_batch:
+            raise JournalError(
+                f"{filed} has batch {newest} of dead letters, and the journal in "
+                f"{self._journal.directory} knows of {self.content.next_batch}: records are "
+                "missing at its end. Restore the journal from a copy; or move the dead letters "
+                "away as well, to start anew"
+            )
+
     def dead_letters_filed(self, batch: int) -> None:
         """Write down that a batch is safely filed."""
         with self._lock:

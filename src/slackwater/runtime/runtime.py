@@ -139,7 +139,7 @@ class Runtime:
         self._ledger = Ledger(directory, durable=settings.durable)
         opened.callback(self._ledger.close)
         self._blocks = BlockStore(storage_files(directory, settings.storage))
-        self._blocks.tidy(self._ledger.block_paths())
+        self._blocks.tidy(self._ledger.block_paths(), self._ledger.content.next_query)
         self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
         self._runner = StepRunner(spark, prepare=settings.prepare, profile=settings.profile)
         self._fleet = Fleet(
@@ -153,6 +153,7 @@ class Runtime:
         opened.callback(lambda: self._lane.close(self._stop_limit_s))
         self._warm: Counter[Template] = Counter()  # plans made ahead
         self.dead_letters = DeadLetterFiles(directory / "dead-letters")
+        self._ledger.require_batch(self.dead_letters.newest_batch(), directory / "dead-letters")
         placer = Placer(
             self._blocks,
             self._staged,

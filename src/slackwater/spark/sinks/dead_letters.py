@@ -68,7 +68,9 @@ class DeadLetterFiles:
             return
         rows = _checked(rows)
         content = pa.BufferOutputStream()
-        pq.write_table(rows, content, compression="zstd", store_schema=False)
+        pq.write_table(
+            rows, content, compression="zstd", store_schema=False, write_page_checksum=True
+        )
         path = self._directory / f"dead-{batch}.parquet"
         with as_sink_error(self._directory):
             replace_file(path, [content.getvalue()])
@@ -95,6 +97,11 @@ class DeadLetterFiles:
         tables = [empty, *(_read(file) for file in self._files())]
         return pa.concat_tables(tables, promote_options="default")  # old ones have no topic
 
+    def newest_batch(self) -> int:
+        """Return the highest number that a batch has as its name; -1 where none has one."""
+        numbers = (re.fullmatch(r"dead-(\d+)\.parquet", file.name) for file in self._files())
+        return max((int(number[1]) for number in numbers if number), default=-1)
+
     def _files(self) -> list[Path]:
         return sorted(self._directory.glob("dead-*.parquet"))
 
@@ -118,7 +125,7 @@ def _count(rows: pa.Table) -> Counter[tuple[str, str]]:
 
 def _read(file: Path, columns: list[str] | None = None) -> pa.Table:
     try:
-        return pq.ParquetFile(file).read(columns=columns)
+        return pq.ParquetFile(file, page_checksum_verification=True).read(columns=columns)
     except (pa.ArrowException, OSError) as failure:
         raise SinkError(
             f"{file} is not a readable Parquet file ({failure}): move it out of the directory"
