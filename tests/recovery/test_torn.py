@@ -27,7 +27,7 @@ from slackwater.testing import ManualClock, Script, assert_same_panes, batch_pan
 pytestmark = pytest.mark.spark
 
 SCHEMA = "ts timestamp, k string, v double"
-FILE_HEADER_BYTES, RECORD_PREFIX = 16, struct.Struct("<IQII")
+FILE_HEADER_BYTES, RECORD_PREFIX = 20, struct.Struct("<IQII")
 START_MS = 1_704_067_200_000
 MALFORMED = 2
 

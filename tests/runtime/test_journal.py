@@ -34,7 +34,7 @@ SOURCES = Path(journal_module.__file__).parents[2]
 SEGMENT_1 = "segment-000000000001.log"
 SEGMENT_2 = "segment-000000000002.log"
 SNAPSHOT_2 = "snapshot-000000000002.snap"
-FILE_HEADER_BYTES = 16
+FILE_HEADER_BYTES = 20
 
 
 def open_quick(directory: Path) -> Journal:
@@ -236,6 +236,19 @@ class TestDamage:
             segment.write_bytes(content)
             with pytest.raises(JournalError):
                 open_quick(directory)
+
+    def test_every_flipped_bit_of_an_opening_is_an_error(self, tmp_path: Path) -> None:
+        """Also one that makes it that of the version before."""
+        for count in (0, 1):
+            write_numbers(tmp_path / str(count), count)
+            segment = tmp_path / str(count) / SEGMENT_1
+            good = segment.read_bytes()
+            for bit in range(8 * FILE_HEADER_BYTES):
+                content = bytearray(good)
+                content[bit // 8] ^= 1 << bit % 8
+                segment.write_bytes(content)
+                with pytest.raises(JournalError, match=SEGMENT_1):
+                    open_quick(tmp_path / str(count))
 
     def test_a_damaged_length_does_not_pass_for_a_torn_tail(self, tmp_path: Path) -> None:
         write_numbers(tmp_path, 3)
@@ -504,9 +517,11 @@ class TestVersions:
             journal.append({"n": 1}, b"xyz")
         content = b'{"n":1}xyz\xa5'
         lengths = struct.pack("<IQI", 7, 3, zlib.crc32(content))
+        opening = struct.pack("<4sHHQ", b"SLKW", 3, 1, 1)
         assert (tmp_path / SEGMENT_1).read_bytes() == b"".join(
             [
-                struct.pack("<4sHHQ", b"SLKW", 3, 1, 1),
+                opening,
+                struct.pack("<I", zlib.crc32(opening)),
                 lengths,
                 struct.pack("<I", zlib.crc32(lengths)),
                 content,

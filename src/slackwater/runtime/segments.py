@@ -4,7 +4,7 @@
     snapshot-000000000003.snap   one record that replaces all segments before number 3
     *.tmp                        a file in the making, without meaning until it is renamed
 
-Each file opens with 16 bytes: `SLKW`, format version, kind, number. Then come records:
+Each file opens with 20 bytes: `SLKW`, format version, kind, number, CRC of these. Then come records:
 
     header bytes u32 | payload bytes u64 | CRC of content u32 | CRC of these 16 bytes u32
     header (JSON) | payload | end mark
@@ -15,7 +15,8 @@ grew before its bytes arrived) can be told from damage to a finished record.
 
 A segment that another follows ends in a seal, a record without header and payload: so none can lose
 its last records without a trace. Only the last segment may be found torn, and only after what is
-known to be durable (durable_mark.py). Files of version 2 have neither seal nor mark.
+known to be durable (durable_mark.py). Files of version 2 have neither seal nor mark, nor a CRC after
+their first 16 bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class FileKind(Enum):
 
     def file_header(self, number: int, version: int = VERSION) -> bytes:
         """Write the bytes that open the file of this kind and number."""
-        return _FILE_HEADER.pack(_MAGIC, version, self.value, number)
+        opening = _FILE_HEADER.pack(_MAGIC, version, self.value, number)
+        return opening if version == _OLDEST else opening + _CRC.pack(zlib.crc32(opening))
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def load(directory: Path) -> Loaded:
             directory, number, last=number == live[-1], durable_bytes=known.of(number)
         )
         records += found.records
-        record_bytes += max(0, found.good_bytes - _FILE_HEADER.size)
+        record_bytes += found.record_bytes
     if mark is None and found.version == VERSION:
         _log.warning(
             "%s is missing: nobody can tell whether the last records of the journal are all there",
@@ -205,11 +207,13 @@ def _newest_snapshot(
 def _read_snapshot(directory: Path, number: int) -> Record:
     path = FileKind.SNAPSHOT.path(directory, number)
     data = disk.current.read(path)
-    if not _version(path, data, FileKind.SNAPSHOT, number):
+    version = _version(path, data, FileKind.SNAPSHOT, number)
+    if not version:
         raise _damaged(path, 0)
-    parsed = _parse(memoryview(data), _FILE_HEADER.size)
+    start = len(FileKind.SNAPSHOT.file_header(number, version))
+    parsed = _parse(memoryview(data), start)
     if parsed is None:
-        raise _damaged(path, _FILE_HEADER.size)
+        raise _damaged(path, start)
     record, end = parsed
     if end != len(data):
         raise _damaged(path, end)
@@ -221,9 +225,10 @@ class _ReadSegment:
     """Hold a segment's records, how many bytes are good, and how many of a torn write follow."""
 
     records: list[Record]
-    good_bytes: int
-    torn_bytes: int
-    version: int
+    good_bytes: int = 0
+    record_bytes: int = 0
+    torn_bytes: int = 0
+    version: int = VERSION
 
 
 def _read_segment(directory: Path, number: int, *, last: bool, durable_bytes: int) -> _ReadSegment:
@@ -233,11 +238,12 @@ def _read_segment(directory: Path, number: int, *, last: bool, durable_bytes: in
     if not version:
         unfinished = FileKind.SEGMENT.file_header(number).startswith(data.rstrip(b"\0"))
         if last and unfinished and not durable_bytes:
-            return _ReadSegment([], 0, len(data), VERSION)
+            return _ReadSegment([], torn_bytes=len(data))
         raise _damaged(path, 0, durable_bytes)
     records: list[Record] = []
     view = memoryview(data)
-    offset, sealed = _FILE_HEADER.size, False
+    start = offset = len(FileKind.SEGMENT.file_header(number, version))
+    sealed = False
     while offset < len(data) and not sealed:
         parsed = _parse(view, offset)
         if parsed is not None:
@@ -252,7 +258,7 @@ def _read_segment(directory: Path, number: int, *, last: bool, durable_bytes: in
     if offset < durable_bytes or not (last or sealed or version == _OLDEST):
         raise _damaged(path, offset, durable_bytes)
     torn_bytes = 0 if sealed else len(data) - offset
-    return _ReadSegment(records, offset, torn_bytes, version)
+    return _ReadSegment(records, offset, offset - start, torn_bytes, version)
 
 
 def _version(path: Path, data: bytes, kind: FileKind, number: int) -> int:
