@@ -442,7 +442,8 @@ def test_damaged_window_state_stops_its_query_until_the_file_is_put_back(
     if reader == "pages":  # as if it happened after the driver had looked: Spark has to see it
         monkeypatch.setattr(BlockStore, "check", lambda *_: None)
     with deployed() as runtime:
-        runtime.run()
+        with pytest.raises(QuarantinedError, match="1 of 2 queries are quarantined: ill: "):
+            runtime.run()
         stopped = {r.name: r.quarantined for r in runtime.queries() if r.quarantined}
         assert stopped.keys() == {"ill"}
         assert block.name in str(stopped["ill"])

@@ -4,7 +4,7 @@
     snapshot-000000000003.snap   one record that replaces all segments before number 3
     *.tmp                        a file in the making, without meaning until it is renamed
 
-Each file opens with 20 bytes: `SLKW`, format version, kind, number, CRC of these. Then come records:
+Each file opens with 20 bytes: `SLKW`, format version, kind, number, their CRC. Then come records:
 
     header bytes u32 | payload bytes u64 | CRC of content u32 | CRC of these 16 bytes u32
     header (JSON) | payload | end mark
@@ -15,8 +15,8 @@ grew before its bytes arrived) can be told from damage to a finished record.
 
 A segment that another follows ends in a seal, a record without header and payload: so none can lose
 its last records without a trace. Only the last segment may be found torn, and only after what is
-known to be durable (durable_mark.py). Files of version 2 have neither seal nor mark, nor a CRC after
-their first 16 bytes.
+known to be durable (durable_mark.py). Files of version 2 have neither seal nor mark, nor that CRC
+after their first 16 bytes.
 """
 
 from __future__ import annotations
