@@ -277,6 +277,9 @@ def _version(path: Path, data: bytes, kind: FileKind, number: int) -> int:
                 f"{VERSION}: run its queries to their end with the version that wrote it, or use "
                 "another directory"
             )
+    checksum = kind.file_header(number)[_FILE_HEADER.size :]
+    if version == _OLDEST and data.startswith(checksum, _FILE_HEADER.size):
+        return 0  # ours, with a damaged version
     return version if version and data.startswith(kind.file_header(number, version)) else 0
 
 
