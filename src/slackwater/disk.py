@@ -11,16 +11,29 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Place = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Say who may use what is made: the permissions of files and of directories."""
+
+    file_mode: int
+    directory_mode: int
+
+
+PRIVATE: Final = Access(0o600, 0o700)  # this user alone
+SHARED: Final = Access(0o666, 0o777)  # whoever the umask lets
 
 
 class Disk:
     """Do what is asked, by one call of the operating system each."""
 
-    def open(self, path: Place, flags: int, mode: int = 0o666) -> int:
+    def open(self, path: Place, flags: int, mode: int = PRIVATE.file_mode) -> int:
         """Open a file or a directory; a process started meanwhile does not inherit it."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
@@ -57,7 +70,7 @@ class Disk:
         """Remove a file."""
         os.unlink(path)
 
-    def make_directory(self, path: Place, mode: int = 0o777) -> None:
+    def make_directory(self, path: Place, mode: int = PRIVATE.directory_mode) -> None:
         """Make one directory, in one that is there."""
         os.mkdir(path, mode)
 
@@ -104,12 +117,15 @@ def flush_path(path: Place) -> None:
         current.close(handle)
 
 
-def make_directories(directory: Path, *, durable: bool = True) -> None:
-    """Make a directory and those above it, so that their names survive a power failure."""
+def make_directories(directory: Path, *, durable: bool = True, access: Access = PRIVATE) -> None:
+    """Make a directory and those above it, so that their names survive a power failure.
+
+    Those that are there stay as they are.
+    """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         with suppress(FileExistsError):  # made by another at this moment
-            current.make_directory(path)
+            current.make_directory(path, access.directory_mode)
         if durable:
             flush_path(path.parent)
     if not directory.is_dir():

@@ -92,26 +92,49 @@ class PaneEmitter:
             return Emission(panes.counts(len(windows)), merge_ms, watch.lap_ms(), lessons)
         large = [window for window in windows if self._is_large(template, window)]
         small = [window for window in windows if window not in large]
+        groups = list(self._groups(small))
+        if len(groups) == 1 and not large:
+            panes = self._small_panes(template, groups[0])
+            merge_ms = watch.lap_ms()
+            self.write(template, panes, groups[0], slot)
+            return Emission(
+                panes.counts(len(windows)),
+                merge_ms,
+                watch.lap_ms(),
+                results=_exact_results(template, groups[0], panes),
+            )
+        return self._emit_in_pieces(template, windows, groups, large, slot, watch)
+
+    def _emit_in_pieces(
+        self,
+        template: Template,
+        windows: Sequence[ClosingWindow],
+        groups: Sequence[Sequence[ClosingWindow]],
+        large: Sequence[ClosingWindow],
+        slot: int,
+        watch: Watch,
+    ) -> Emission:
+        """Compute what memory cannot hold at once piece by piece; all of it is seen, or nothing."""
         counts = dict.fromkeys(windows, 0)
-        merge_ms = sink_ms = 0.0
         exact: dict[ClosingWindow, pa.Table] = {}
-        for group in self._groups(small):
-            panes = self._small_panes(template, group)
-            if template.bounds == "exact" and template.output.function is not None:
-                exact |= zip(group, panes.each(len(group)), strict=True)
-            counts.update(zip(group, panes.counts(len(group)), strict=True))
-            merge_ms += watch.lap_ms()
-            self.write(template, panes, group, slot)
-            sink_ms += watch.lap_ms()
-        for window in large:
-            pane = PaneId(window.query, window.start_ms * 1_000, window.shown_pane)
-            sink, frame = self._sinks[template.output.sink], self._frame(template, window)
-            counts[window] = sink.write_frame(pane, frame, slot)
-            if not counts[window]:
-                nothing = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
-                self.write(template, _owned(nothing, 0), [window], slot)
-            sink_ms += watch.lap_ms()
-        return Emission([counts[window] for window in windows], merge_ms, sink_ms, results=exact)
+        with self._sinks[template.output.sink].stage(slot) as step:
+            for group in groups:
+                panes = self._small_panes(template, group)
+                counts.update(zip(group, panes.counts(len(group)), strict=True))
+                exact |= _exact_results(template, group, panes)
+                step.add(_shown(template, panes, group))
+            for window in large:
+                pane = PaneId(window.query, window.start_ms * 1_000, window.shown_pane)
+                frame = self._frame(template, window)
+                counts[window] = step.add_frame(pane, frame)
+                if not counts[window]:
+                    nothing = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+                    step.add(_shown(template, _owned(nothing, 0), [window]))
+            merge_ms = watch.lap_ms()
+            step.publish()
+        return Emission(
+            [counts[window] for window in windows], merge_ms, watch.lap_ms(), results=exact
+        )
 
     def _estimated(
         self, template: Template, windows: Sequence[ClosingWindow]
@@ -145,18 +168,8 @@ class PaneEmitter:
     def write(
         self, template: Template, panes: PaneRows, windows: Sequence[ClosingWindow], slot: int
     ) -> None:
-        """Write the panes of some windows to the template's sink.
-
-        One without rows leaves no trace there, unless there may be rows for it to take back. Only
-        a function can give some rows and then, with more input, none.
-        """
-        table = panes.table
-        if template.output.function is not None:
-            counts = panes.counts(len(windows))
-            emptied = [
-                w for w, rows in zip(windows, counts, strict=True) if w.shown_pane and not rows
-            ]
-            table = with_retractions(table, emptied)
+        """Write the panes of a step's windows, all of them, to the template's sink."""
+        table = _shown(template, panes, windows)
         if table.num_rows:
             self._sinks[template.output.sink].write(table, slot)
 
@@ -225,6 +238,28 @@ class PaneEmitter:
         if template.keeps_rows:
             return window.in_files and window.bytes > limits.function_bytes
         return window.rows > limits.window_rows or window.bytes > limits.window_bytes
+
+
+def _shown(template: Template, panes: PaneRows, windows: Sequence[ClosingWindow]) -> pa.Table:
+    """Return what a sink is to see of some windows' panes.
+
+    One without rows leaves no trace there, unless there may be rows for it to take back. Only a
+    function can give some rows and then, with more input, none.
+    """
+    if template.output.function is None:
+        return panes.table
+    counts = panes.counts(len(windows))
+    emptied = [w for w, rows in zip(windows, counts, strict=True) if w.shown_pane and not rows]
+    return with_retractions(panes.table, emptied)
+
+
+def _exact_results(
+    template: Template, windows: Sequence[ClosingWindow], panes: PaneRows
+) -> dict[ClosingWindow, pa.Table]:
+    """Keep what functions gave exactly, where early panes are to be compared with it."""
+    if template.bounds != "exact" or template.output.function is None:
+        return {}
+    return dict(zip(windows, panes.each(len(windows)), strict=True))
 
 
 def _owned(table: pa.Table, place: int) -> PaneRows:

@@ -33,6 +33,7 @@ class Trial(ABC):
     """One sink, and what its readers see: rows of each pane."""
 
     sink: Sink
+    survives = True  # whether what it remembers outlives the process that wrote it
 
     @abstractmethod
     def rows_seen(self) -> Counter[PaneKey]: ...
@@ -76,6 +77,8 @@ class MemoryTrial(Trial):
 
 
 class CallbackTrial(FallibleTrial):
+    survives = False
+
     def __init__(self) -> None:
         self._broken = False
         self._seen: Counter[PaneKey] = Counter()
@@ -97,6 +100,8 @@ class CallbackTrial(FallibleTrial):
 
 
 class ConsoleTrial(FallibleTrial):
+    survives = False
+
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys, self._patch = capsys, monkeypatch
         self._printed = ""
@@ -122,6 +127,7 @@ class KafkaTrial(FallibleTrial):
     def __init__(self, broker: KafkaBroker, mode: Mode) -> None:
         self._broker = broker
         self._topic = f"conformance-{uuid.uuid4().hex}"
+        self.survives = mode == "transactional"  # upserts may come a second time after a crash
         self.sink = kafka_sink(broker.servers, self._topic, mode=mode, key="campaign")
 
     def rows_seen(self) -> Counter[PaneKey]:
@@ -270,6 +276,85 @@ def test_a_failed_write_shows_nothing_and_works_once_mended(
     assert fallible.rows_seen() == Counter(_keys(pa.concat_tables([before, after])))
     writer.write(failed, 1)
     assert fallible.rows_seen() == Counter(_keys(pa.concat_tables([before, failed, after])))
+    writer.close()
+
+
+@pytest.mark.parametrize("again", ["alone", "with others", "in pieces"])
+def test_a_pane_not_committed_is_seen_once_however_long_its_query_was_away(
+    again: str, trial: Trial, make_panes: Make
+) -> None:
+    """A step is written, the process dies before its commit, and others go on for a long time."""
+    away = [make_panes("away", 7), make_panes("away", 6, pane=1)]
+    together, later = make_panes("other", 0), make_panes("away", 8)
+    writer = trial.sink.open()
+    writer.write(pa.concat_tables([*away, together]), 0)
+    others = [make_panes(f"other{number % 3}", number, rows=1) for number in range(1, 31)]
+    for number, panes in enumerate(others):
+        if trial.survives and number % 10 == 9:
+            writer.close()
+            writer = trial.sink.open()
+            writer.recall({"no such query": None})
+        writer.write(panes, number % 2)
+    if trial.survives:
+        writer.close()
+        writer = trial.sink.open()
+        writer.recall({"away": int(away[1]["window_start"].cast(pa.int64())[0].as_py())})
+    for _ in range(2):
+        if again == "in pieces":
+            with writer.stage(1) as step:
+                for panes in away:
+                    step.add(panes)
+                step.publish()
+        else:
+            more = [make_panes("other0", 40)] if again == "with others" else []
+            writer.write(pa.concat_tables([*away, *more]), 1)
+    writer.write(later, 0)
+    writer.close()
+    expected = [*away, together, *others, later]
+    if again == "with others":
+        expected.append(make_panes("other0", 40))
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables(expected)))
+
+
+def test_the_pieces_of_a_step_are_seen_together_or_not_at_all(
+    trial: Trial, make_panes: Make
+) -> None:
+    before, pieces = make_panes("ads", 0), [make_panes(f"q{n}", n, rows=n) for n in range(1, 4)]
+    writer = trial.sink.open()
+    writer.write(before, 0)
+    with writer.stage(0) as step:  # whose computation fails, so that it is never published
+        for piece in pieces:
+            step.add(piece)
+    assert trial.rows_seen() == Counter(_keys(before))
+    with writer.stage(0) as step:
+        for piece in pieces:
+            step.add(piece)
+        assert trial.rows_seen() == Counter(_keys(before))
+        step.publish()
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables([before, *pieces])))
+    writer.close()
+
+
+def test_a_step_in_pieces_that_cannot_be_published_shows_nothing(
+    fallible: FallibleTrial, make_panes: Make
+) -> None:
+    before, pieces = make_panes("ads", 0), [make_panes("ads", 1), make_panes("shop", 2)]
+    writer = fallible.sink.open()
+    writer.write(before, 0)
+    fallible.rows_seen()
+    with writer.stage(0) as step:
+        for piece in pieces:
+            step.add(piece)
+        fallible.break_it()
+        with pytest.raises(SinkError):
+            step.publish()
+    fallible.mend_it()
+    assert fallible.rows_seen() == Counter(_keys(before))
+    with writer.stage(0) as step:
+        for piece in pieces:
+            step.add(piece)
+        step.publish()
+    assert fallible.rows_seen() == Counter(_keys(pa.concat_tables([before, *pieces])))
     writer.close()
 
 

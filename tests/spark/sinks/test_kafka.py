@@ -153,8 +153,8 @@ class TestOnABroker:
         writer = sink.open()
         commit = TransactionSession.commit
 
-        def lose_answer(session: TransactionSession, written: Any) -> None:
-            commit(session, written)
+        def lose_answer(session: TransactionSession, written: Any, sent: Any) -> None:
+            commit(session, written, sent)
             raise client_calls.timed_out()
 
         with monkeypatch.context() as patch:
@@ -301,7 +301,9 @@ class TestOnABroker:
             sink = fresh(kafka_broker, mode=mode, key="campaign")
             for _ in range(2):
                 writer = sink.open()
-                assert writer.write_frame(PaneId("ads", start_us, 0), frame, 0) == 12_000
+                with writer.stage(0) as step:
+                    assert step.add_frame(PaneId("ads", start_us, 0), frame) == 12_000
+                    step.publish()
                 writer.close()
             times = 1 if mode == "transactional" else 2
             assert set(seen(kafka_broker, sink).values()) == {times}

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark.sinks.base import PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.base import PANE_FIELDS, PANES_OF_A_LIFE, RETRACTED
 from slackwater.spark.sinks.pane_tables import (
     PaneKey,
     RecentPanes,
@@ -76,16 +76,47 @@ def test_of_windows_that_each_key_has_for_itself_the_highest_pane_of_each_key_ho
 def test_only_panes_not_written_are_left(
     written: list[PaneKey], found: list[PaneKey], sent: list[PaneKey]
 ) -> None:
-    recent = RecentPanes(found)
+    recent = RecentPanes()
     recent.add(written)
-    fresh, keys = recent.leave_out(table_of(sent))
+    recent.recall(found)
+    fresh, new, names = recent.leave_out(table_of(sent))
     expected = [key for key in sent if key not in {*written, *found}]
     assert list(_keys(fresh)) == expected
-    assert keys == set(expected) == pane_keys(fresh)
+    assert new == set(expected) == pane_keys(fresh)
+    assert names == set(sent)
 
 
-def test_the_oldest_are_forgotten_first_and_those_found_at_opening_never() -> None:
-    names: list[PaneKey] = [("ads", start, 0) for start in range(5)]
-    recent = RecentPanes(names[:1], remember=2)
-    recent.add(names[1:])
-    assert [name in recent for name in names] == [True, False, False, True, True]
+def test_a_query_that_is_away_is_remembered_whatever_others_write() -> None:
+    away: list[PaneKey] = [("away", 1, 0), ("away", 2, 0)]
+    recent = RecentPanes()
+    recent.add(away)
+    for query in range(3):
+        recent.add([(f"other{query}", start, 0) for start in range(100_000)])
+    assert all(name in recent for name in away)
+    recent.add([("away", 3, 0)])  # the step before is committed
+    assert [name in recent for name in away] == [False, False]
+    assert sum(map(len, recent._last.values())) == 300_001
+
+
+def test_early_and_exact_panes_of_one_name_are_remembered_apart() -> None:
+    early, exact = ("ads", 7, 0), ("ads", 3, 1)
+    recent = RecentPanes()
+    recent.add([exact])
+    recent.add([early])
+    recent.add([("ads", 8, 0)])
+    assert exact in recent
+    assert early not in recent
+    reset = ("ads", 9, PANES_OF_A_LIFE)
+    recent.add([reset])
+    assert exact in recent
+
+
+def test_what_was_left_out_of_a_write_is_remembered_with_the_rest_of_it() -> None:
+    known, more = ("ads", 1, 0), ("ads", 2, 0)
+    recent = RecentPanes()
+    recent.add([known])
+    _, new, sent = recent.leave_out(table_of([known, more]))
+    assert new == {more}
+    recent.add(sent)
+    assert known in recent
+    assert more in recent

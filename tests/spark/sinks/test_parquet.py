@@ -20,8 +20,11 @@ from pyspark.sql.types import TimestampType
 from slackwater import disk
 from slackwater.errors import DescriptionError, SinkError
 from slackwater.spark.sinks.base import PANE_FIELDS, PaneId
+from slackwater.spark.sinks.growing_file import GrowingFile
+from slackwater.spark.sinks.pane_files import find_panes
 from slackwater.spark.sinks.pane_tables import _keys, last_panes, window_keys, with_window_keys
 from slackwater.spark.sinks.parquet import ParquetWriter, parquet, read_panes
+from slackwater.spark.sinks.sealed import read_sealed
 
 Make = Callable[..., pa.Table]
 
@@ -72,28 +75,41 @@ def test_spark_reads_timestamps_as_timestamps_and_all_rows(
 
 
 @pytest.mark.spark
-def test_a_large_pane_is_written_by_spark_once_and_with_the_same_columns(
+def test_a_large_step_is_one_file_with_the_columns_of_all_others(
     spark: SparkSession, tmp_path: Path, make_panes: Make
 ) -> None:
-    large, small = make_panes("ads", 0, rows=300), make_panes("ads", 1)
-    key = PaneId("ads", next(iter(_keys(large)))[1], 0)
+    large, small, other = make_panes("ads", 0, rows=300), make_panes("shop"), make_panes("ads", 1)
+    pane = PaneId("ads", next(iter(_keys(large)))[1], 0)
     frame = spark.createDataFrame(large).repartition(2)
-    writer = parquet(tmp_path / "out").open()
-    writer.write_frame(key, frame, 0)
-    writer.write(small, 0)
-    writer.write_frame(key, frame, 1)
+    directory = tmp_path / "out"
+    writer = parquet(directory).open()
+    writer.write(other, 0)
+    for lane in (0, 1):
+        with writer.stage(lane) as step:
+            step.add(small)
+            assert step.add_frame(pane, frame) == 300
+            assert step.add_frame(PaneId("ads", 1, 0), frame.limit(0)) == 0
+            step.publish()
     writer.write(large, 1)
     writer.close()
-    writer = parquet(tmp_path / "out").open()
-    writer.write_frame(key, frame, 0)
-    writer.write_frame(PaneId("ads", next(iter(_keys(small)))[1], 0), frame, 0)
-    with pytest.raises(SinkError, match="no column 'spend'"):
-        writer.write_frame(PaneId("ads", 1, 0), frame.drop("spend"), 0)
+    writer = parquet(directory).open()
+    writer.recall({"ads": None})
+    writer.write(large, 0)
+    with (
+        pytest.raises(SinkError, match="no column 'spend'"),
+        writer.stage(0) as step,
+    ):
+        step.add_frame(PaneId("ads", 1, 0), frame.drop("spend"))
     writer.close()
-    expected = in_order(pa.concat_tables([large, small]))
-    assert in_order(read_panes(tmp_path / "out").cast(expected.schema)).equals(expected)
-    assert len(files(tmp_path / "out")) == 2
-    assert not list((tmp_path / "out").glob("_tmp-*"))
+    expected = in_order(pa.concat_tables([large, small, other]))
+    assert in_order(read_panes(directory).cast(expected.schema)).equals(expected)
+    frame = spark.read.option("parquet.page.verify-checksum.enabled", "true").parquet(
+        str(directory)
+    )
+    assert in_order(frame.toArrow().cast(expected.schema)).equals(expected)
+    assert len(files(directory)) == 2
+    assert not list(directory.glob("_tmp-*"))
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
 
 
 def test_a_concurrent_reader_never_sees_a_pane_half_or_twice(
@@ -134,6 +150,7 @@ def test_a_write_visible_before_a_crash_is_not_written_again(
     panes = [make_panes("ads", window) for window in range(9)]
     for crash in range(3):  # each process starts with what the one before may not have committed
         writer = parquet(tmp_path / "out", roll_writes=2).open()
+        writer.recall({"ads": None})
         for window in range(3 * crash + 3):
             if window >= 3 * crash - 1:
                 writer.write(panes[window], window % 2)
@@ -165,6 +182,7 @@ def test_a_killed_process_leaves_what_it_reported_and_nothing_twice(tmp_path: Pa
         reported += [int(line) for line in process.stdout if line.endswith("\n")]
     schema = pa.schema(PANE_FIELDS)
     writer = parquet(tmp_path / "out", roll_writes=5).open()
+    writer.recall({"ads": reported[-1] - 1})
     until = reported[-1] + 4
     for window in range(reported[-1] - 1, until):
         rows = [["ads"], [window], [window + 1], [0], ["on_time"], [1.0]]
@@ -340,10 +358,74 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             parquet(tmp_path).open()
 
 
-def test_a_path_that_is_a_file_is_a_sink_error(tmp_path: Path) -> None:
+def test_a_path_that_is_no_directory_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
-    with pytest.raises(SinkError, match="/out"):
-        parquet(tmp_path / "out").open()
+    for path in (tmp_path / "out", tmp_path / "out" / "below"):
+        with pytest.raises(SinkError, match=rf"parquet\(path\)='{path}': .*/out is a file: name a"):
+            parquet(path).open()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_files_are_private_unless_they_are_shared(
+    umask: int, tmp_path: Path, make_panes: Make
+) -> None:
+    """A directory that was there before stays as it was."""
+    before = tmp_path / "before"
+    before.mkdir(0o755)
+    made_before = before.stat().st_mode & 0o777
+    old = os.umask(umask)
+    try:
+        for path, shared in ((tmp_path / "a/b", False), (before, False), (tmp_path / "c", True)):
+            writer = parquet(path, shared=shared).open()
+            writer.write(make_panes("ads", 0), 0)
+            with writer.stage(0) as step:
+                step.add(make_panes("ads", 1))
+                step.publish()
+            writer.close()
+            assert len(files(path)) == 2
+            modes = {each.stat().st_mode & 0o777 for each in path.iterdir()}
+            assert modes == {0o666 & ~umask if shared else 0o600}
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o777 & ~umask
+    assert before.stat().st_mode & 0o777 == made_before
+
+
+def is_damaged(file: Path, rows: pa.Table) -> bool:
+    """Tell whether a file is refused, whatever it is read for; if not, it must be as it was."""
+    try:
+        seen = read_sealed(file)
+        found = find_panes(file, {"ads": None, "shop": None})
+        GrowingFile.load(file, seen.schema)
+    except SinkError as refusal:
+        return str(file) in str(refusal)
+    assert seen.equals(rows)
+    assert found == set(_keys(rows))
+    return False
+
+
+def test_every_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path, make_panes: Make) -> None:
+    directory = tmp_path / "out"
+    writer = parquet(directory, roll_writes=2).open()
+    for window in range(3):  # a full file, and one that the next writer goes on with
+        writer.write(make_panes("ads", window), 0)
+    with writer.stage(0) as step:
+        step.add(make_panes("shop", 0))
+        step.publish()
+    writer.close()
+    noticed = 0
+    for file in sorted(directory.glob("*.parquet")):
+        content, rows = file.read_bytes(), read_sealed(file)
+        places = [*range(0, len(content), len(content) // 60), *range(-40, 0)]
+        for place in places:
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << (place % 8)
+            file.write_bytes(flipped)
+            noticed += is_damaged(file, rows)
+        file.write_bytes(content)
+    assert noticed > 250
 
 
 def test_descriptions_of_one_directory_are_equal_and_bad_ones_are_refused(tmp_path: Path) -> None:

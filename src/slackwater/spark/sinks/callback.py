@@ -49,8 +49,8 @@ class _CallbackWriter(SinkWriter):
 
     def write(self, panes: pa.Table, lane: int) -> None:
         with self._lock:
-            fresh, keys = self._written.leave_out(panes)
-            if not keys:
+            fresh, new, sent = self._written.leave_out(panes)
+            if not new:
                 return
             try:
                 self._fn(fresh)
@@ -59,4 +59,4 @@ class _CallbackWriter(SinkWriter):
                     f"callback {defined_at(self._fn)} raised {explain(failure)}: mend the "
                     "function, then resume; its panes will be sent again"
                 ) from failure
-            self._written.add(keys)
+            self._written.add(sent)

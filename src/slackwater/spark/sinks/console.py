@@ -45,8 +45,8 @@ class _ConsoleWriter(SinkWriter):
 
     def write(self, panes: pa.Table, lane: int) -> None:
         with self._lock:
-            fresh, keys = self._written.leave_out(panes)
-            if not keys:
+            fresh, new, sent = self._written.leave_out(panes)
+            if not new:
                 return
             try:
                 self._print(fresh)
@@ -54,7 +54,7 @@ class _ConsoleWriter(SinkWriter):
                 raise SinkError(
                     f"cannot print panes: {failure}: restore standard output, or use another sink"
                 ) from failure
-            self._written.add(keys)
+            self._written.add(sent)
 
     def _print(self, panes: pa.Table) -> None:
         columns = [_column(*pair) for pair in zip(panes.schema, self._shown(panes), strict=True)]

@@ -14,7 +14,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from slackwater import disk
-from slackwater.disk import flush_path, make_directories, remove_if_there, write_at
+from slackwater.disk import (
+    PRIVATE,
+    Access,
+    flush_path,
+    make_directories,
+    remove_if_there,
+    write_at,
+)
 from slackwater.errors import DescriptionError, SinkError
 
 TEMPORARY = "_tmp-"  # Spark, pandas and pyarrow pass over names that begin with an underscore
@@ -69,9 +76,30 @@ def as_sink_error(place: Path) -> Iterator[None]:
         raise SinkError(f"cannot write {place}: {reason}: {remedy}") from failure
 
 
-def make_directory(directory: Path) -> None:
+def open_directory(directory: Path, field: str, access: Access = PRIVATE) -> None:
+    """Make a directory that a user named, if need be; say what is wrong if that cannot be done."""
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            raise SinkError(
+                f"{field}={str(directory)!r}: {path} is a file: name a directory (it is made if "
+                "there is none), or move that file away"
+            )
+    try:
+        make_directory(directory, access)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    except OSError as failure:
+        reason = failure.strerror or str(failure)
+        remedy = _REMEDIES.get(failure.errno or 0, "mend the disk, then resume")
+        remedy = remedy.replace("then resume", "or name another directory")
+        raise SinkError(
+            f"{field}={str(directory)!r} cannot be used: {reason}: {remedy}"
+        ) from failure
+
+
+def make_directory(directory: Path, access: Access = PRIVATE) -> None:
     """Make a directory whose name survives a power failure."""
-    make_directories(directory)
+    make_directories(directory, access=access)
 
 
 def sync_directory(directory: Path) -> None:
@@ -79,11 +107,12 @@ def sync_directory(directory: Path) -> None:
     flush_path(directory)
 
 
-def replace_file(path: Path, chunks: Iterable[Any]) -> None:
+def replace_file(path: Path, chunks: Iterable[Any], access: Access = PRIVATE) -> None:
     """Put a whole, durable file in the place of `path`; `sync_directory` makes its name durable."""
     temporary = path.with_name(TEMPORARY + path.name)
     try:
-        handle = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        handle = disk.current.open(temporary, flags, access.file_mode)
         try:
             write_at(handle, chunks, 0)
             disk.current.sync(handle)
@@ -108,8 +137,9 @@ def remove_temporaries(directory: Path) -> None:
 class DirectoryLock:
     """Keep a directory to one writer; the lock goes with the process, however that ends."""
 
-    def __init__(self, directory: Path) -> None:
-        handle = disk.current.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    def __init__(self, directory: Path, access: Access = PRIVATE) -> None:
+        flags = os.O_RDWR | os.O_CREAT
+        handle = disk.current.open(directory / _LOCK, flags, access.file_mode)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as failure:
@@ -117,8 +147,9 @@ class DirectoryLock:
             if failure.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise SinkError(
-                f"{directory} is being written by another runtime: stop that one, or write to "
-                "another directory (queries of one runtime may share a directory)"
+                f"{directory} is being written by another runtime, or by this one under a "
+                "description with other options: stop that one, or write to another directory "
+                "(outputs of one runtime may share a directory, described alike)"
             ) from None
         self._release = weakref.finalize(self, disk.current.close, handle)
 

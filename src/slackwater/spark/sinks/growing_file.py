@@ -9,6 +9,7 @@ listing or footer gives the older content, whole. And only the new rows have to 
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from slackwater import disk
 from slackwater.errors import SinkError
+from slackwater.spark.sinks.sealed import body_size, seal
 
 # Arrow's own schema is left out: it would take more room than the rows of a small write.
 WRITER_OPTIONS: dict[str, Any] = {
@@ -25,10 +27,12 @@ WRITER_OPTIONS: dict[str, Any] = {
     "compression_level": 1,
     "use_dictionary": ["query", "timing"],
     "write_statistics": ["query", "window_start", "window_end"],
+    "write_page_checksum": True,
     "store_schema": False,
 }
 _MAGIC = b"PAR1"
 _EMPTY = pa.py_buffer(_MAGIC)
+_EMPTY_CRC = zlib.crc32(_MAGIC)
 _TAIL_BYTES = 8  # the footer's length and the magic
 
 
@@ -40,11 +44,15 @@ class GrowingFile:
     footer: pa.Buffer | None = None
     rows: int = 0
     writes: int = 0
+    crc: int = _EMPTY_CRC  # of the groups
 
     @property
     def chunks(self) -> tuple[pa.Buffer, ...]:
         """Give the bytes of the file, in their order."""
-        return (self.groups,) if self.footer is None else (self.groups, self.footer)
+        if self.footer is None:
+            return (self.groups,)
+        footer = self.footer.slice(len(_MAGIC))
+        return (self.groups, seal(self.crc, footer), footer)
 
     @property
     def size_bytes(self) -> int:
@@ -61,20 +69,27 @@ class GrowingFile:
             merged.append_row_groups(added)
         footer = pa.BufferOutputStream()
         merged.write_metadata_file(footer)
-        return GrowingFile(groups, footer.getvalue(), self.rows + table.num_rows, self.writes + 1)
+        return GrowingFile(
+            groups,
+            footer.getvalue(),
+            self.rows + table.num_rows,
+            self.writes + 1,
+            zlib.crc32(groups.slice(self.groups.size), self.crc),
+        )
 
     @staticmethod
     def load(path: Path, schema: pa.Schema) -> GrowingFile | None:
         """Read a file back to go on with it; None where its columns are stored differently."""
         content = pa.py_buffer(disk.current.read(path))
+        groups = content.slice(0, body_size(content, path))
         metadata = pq.read_metadata(pa.BufferReader(content))
         _, fresh = _encode(_EMPTY, schema.empty_table())
         if not metadata.schema.equals(fresh.schema):
             return None
         footer = pa.BufferOutputStream()
         metadata.write_metadata_file(footer)
-        groups = content.slice(0, content.size - _TAIL_BYTES - metadata.serialized_size)
-        return GrowingFile(groups, footer.getvalue(), metadata.num_rows, metadata.num_row_groups)
+        rows, writes = metadata.num_rows, metadata.num_row_groups
+        return GrowingFile(groups, footer.getvalue(), rows, writes, zlib.crc32(groups))
 
 
 def _encode(groups: pa.Buffer, table: pa.Table) -> tuple[pa.Buffer, pq.FileMetaData]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from slackwater.spark.kafka.json_rows import json_objects
 from slackwater.spark.sinks.base import PANE_COLUMNS, RETRACTED
 from slackwater.spark.sinks.pane_tables import IDENTITY, window_keys
 
+_ROWS_AT_ONCE = 50_000  # that are written as text before they are sent
 _MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 WINDOW_KEY = ("query", "window_start")
 Headers = list[tuple[str, str | bytes | None]]
@@ -39,7 +40,12 @@ def pane_records(
     all columns. Headers tell query, window_start and pane, so that nobody need parse the rest. With
     `tombstones`, a row that takes something back is one.
     """
-    _check(panes, key, place)
+    require_columns(panes.column_names, key, place)
+    for start in range(0, panes.num_rows, _ROWS_AT_ONCE):
+        yield from _records(panes.slice(start, _ROWS_AT_ONCE), key, tombstones=tombstones)
+
+
+def _records(panes: pa.Table, key: tuple[str, ...], *, tombstones: bool) -> Iterator[PaneRecord]:
     keys = json_objects(panes.select([*WINDOW_KEY, *key])).to_pylist()
     values = json_objects(panes).to_pylist()
     timings = panes["timing"].to_pylist()
@@ -52,16 +58,21 @@ def pane_records(
 
 def require_unique(panes: pa.Table, key: tuple[str, ...], place: str) -> None:
     """Refuse panes in which two rows have one key: of these, only the last would be kept."""
-    if missing := [name for name in window_keys(panes.schema) if name not in key]:
-        raise SinkError(
-            f"{place}: key={list(key)} lacks {missing}: each of these has windows of its own, so "
-            "name them in key="
-        )
+    require_window_keys(panes.schema, key, place)
     names = [*IDENTITY, *key]
     counts = panes.select(names).group_by(names, use_threads=False).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1)
     if twice.num_rows:
         _refuse_twice(twice.select(names).to_pylist()[0], key, place)
+
+
+def require_window_keys(schema: pa.Schema, key: tuple[str, ...], place: str) -> None:
+    """Refuse a key without the columns that tell windows with the same start apart."""
+    if missing := [name for name in window_keys(schema) if name not in key]:
+        raise SinkError(
+            f"{place}: key={list(key)} lacks {missing}: each of these has windows of its own, so "
+            "name them in key="
+        )
 
 
 def require_unique_frame(pane: DataFrame, key: tuple[str, ...], place: str) -> None:
@@ -101,12 +112,12 @@ def _headers(panes: pa.Table) -> Iterator[Headers]:
         yield known[identity]
 
 
-def _check(panes: pa.Table, key: tuple[str, ...], place: str) -> None:
-    names = panes.column_names
+def require_columns(names: Sequence[str], key: tuple[str, ...], place: str) -> None:
+    """Refuse panes without the columns that all have, or without those of the key."""
     missing = [name for name in (*PANE_COLUMNS, *key) if name not in names]
     if missing or len(set(names)) < len(names):
         what = f"lack the columns {missing}" if missing else "have a column name twice"
         raise SinkError(
-            f"rows for {place} {what} (columns: {names}): every row of a pane begins with "
+            f"rows for {place} {what} (columns: {list(names)}): every row of a pane begins with "
             f"{list(PANE_COLUMNS)}, and key= names columns of the result"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from confluent_kafka import Producer
@@ -67,12 +67,12 @@ class TransactionSession:
         for record in records:
             produce(self._producer, self._topic, record.value, record.key, headers=record.headers)
 
-    def commit(self, panes: dict[PaneKey, int]) -> None:
-        """End the transaction, with these panes of so many rows in it."""
-        for key, value in self.written.records(panes):
+    def commit(self, panes: Collection[PaneKey], sent: Collection[PaneKey]) -> None:
+        """End the transaction, with these panes in it; `sent` are also those it left out."""
+        for key, value in self.written.records(panes, sent):
             produce(self._producer, self._control, value, key, partition=0)
         self._producer.commit_transaction(client_calls.CALL_S)
-        self.written.add(panes)
+        self.written.add(panes, sent)
 
     def abort(self) -> None:
         """End the transaction as if it had never been."""

@@ -11,18 +11,16 @@ from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
-from pyspark.sql import DataFrame
 
 from slackwater.errors import SinkError, SinkUnavailableError
 from slackwater.spark.kafka.absence import Absence
 from slackwater.spark.kafka.failures import sink_error, unreachable, unsure
 from slackwater.spark.kafka.settings import KafkaSettings
-from slackwater.spark.sinks.arrow_batches import arrow_batches
-from slackwater.spark.sinks.base import PaneId, SinkWriter
-from slackwater.spark.sinks.kafka_records import PaneRecord, pane_records
+from slackwater.spark.sinks.base import SinkWriter
+from slackwater.spark.sinks.kafka_records import pane_records, require_columns
 from slackwater.spark.sinks.kafka_session import TransactionSession
 from slackwater.spark.sinks.kafka_written import WrittenPanes, remembered
-from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes, window_keys
+from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes, pane_keys, window_keys
 
 logger = logging.getLogger("slackwater")
 
@@ -83,21 +81,9 @@ class TransactionalWriter(SinkWriter):
         if turn.error is not None:
             raise turn.error
 
-    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
-        """Write one large pane in a transaction of its own, a batch of rows at a time."""
-        key = (pane.query, pane.window_start_us, pane.pane)
-        self._absence.admit()
-        with self._producing:
-            session = self._connected()
-            if session.written.has(key):
-                return session.written.rows(key)
-            rows = 0
-            with self._transaction(session):
-                for batch in arrow_batches(frame):
-                    rows += batch.num_rows
-                    session.produce(pane_records(batch, self._key, self._place))
-                session.commit({key: rows} if rows else {})
-            return rows
+    def admit(self, schema: pa.Schema) -> None:
+        """Refuse columns without those of the key."""
+        require_columns(schema.names, self._key, self._place)
 
     def close(self) -> None:
         """Give the topic up."""
@@ -125,19 +111,21 @@ class TransactionalWriter(SinkWriter):
 
     def _commit(self, tables: Iterable[pa.Table]) -> None:
         session = self._connected()
-        written: dict[PaneKey, int] = {}
-        records: list[PaneRecord] = []
+        written: set[PaneKey] = set()
+        sent: set[PaneKey] = set()
+        new: list[pa.Table] = []
         for table in tables:
             name = partial(remembered, window_keys=window_keys(table.schema))
-            fresh, rows = fresh_panes(table, _known(name, session.written, set(written)))
-            records += pane_records(fresh, self._key, self._place)
-            for pane, count in rows.items():
-                written[name(pane)] = written.get(name(pane), 0) + count
+            fresh, rows = fresh_panes(table, _known(name, session.written, frozenset(written)))
+            new.append(fresh)
+            written |= {name(pane) for pane in rows}
+            sent |= {name(pane) for pane in pane_keys(table)}
         if not written:
             return
         with self._transaction(session):
-            session.produce(records)
-            session.commit(written)
+            for fresh in new:
+                session.produce(pane_records(fresh, self._key, self._place))
+            session.commit(written, sent)
 
     @contextlib.contextmanager
     def _transaction(self, session: TransactionSession) -> Iterator[None]:
@@ -192,7 +180,7 @@ class TransactionalWriter(SinkWriter):
 
 
 def _known(
-    name: Callable[[PaneKey], PaneKey], written: WrittenPanes, about_to_be: set[PaneKey]
+    name: Callable[[PaneKey], PaneKey], written: WrittenPanes, about_to_be: frozenset[PaneKey]
 ) -> Callable[[PaneKey], bool]:
     """Make a test of whether a pane is written, by the name that it is remembered under."""
     return lambda pane: written.has(name(pane)) or name(pane) in about_to_be

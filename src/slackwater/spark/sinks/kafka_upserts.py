@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from pyspark.sql import DataFrame
 
 from slackwater.errors import SinkError, SinkUnavailableError
 from slackwater.spark.kafka import client_calls
@@ -20,17 +19,19 @@ from slackwater.spark.kafka.failures import sink_error
 from slackwater.spark.kafka.reading_back import committed_records
 from slackwater.spark.kafka.settings import KafkaSettings
 from slackwater.spark.kafka.topics import COMPACTED, require_topic
-from slackwater.spark.sinks.arrow_batches import arrow_batches
-from slackwater.spark.sinks.base import RETRACTED, PaneId, SinkWriter
+from slackwater.spark.sinks.base import RETRACTED, SinkWriter, StepPanes
 from slackwater.spark.sinks.kafka_records import (
     Headers,
     PaneRecord,
     header_moments,
     pane_records,
+    require_columns,
     require_unique,
     require_unique_frame,
+    require_window_keys,
 )
 from slackwater.spark.sinks.pane_tables import RecentPanes, window_keys
+from slackwater.spark.sinks.spilled import SpilledPanes
 
 logger = logging.getLogger("slackwater")
 
@@ -62,30 +63,35 @@ class UpsertWriter(SinkWriter):
             except SinkUnavailableError as failure:
                 logger.warning("%s; panes wait for it", failure)
 
+    def admit(self, schema: pa.Schema) -> None:
+        """Refuse columns without those of the key."""
+        require_columns(schema.names, self._key, self._place)
+        require_window_keys(schema, self._key, self._place)
+
     def write(self, panes: pa.Table, lane: int) -> None:
         """Send the panes that this process has not sent yet."""
         self._absence.admit()
+        require_columns(panes.column_names, self._key, self._place)
+        require_unique(panes, self._key, self._place)
+        self._publish(panes)
+
+    def stage(self, lane: int) -> StepPanes:
+        """Look at the keys of each piece by itself: no two pieces are of one window."""
+        self._absence.admit()
+        return SpilledPanes(
+            self._publish,
+            check=lambda panes: require_unique(panes, self._key, self._place),
+            check_frame=lambda frame: require_unique_frame(frame, self._key, self._place),
+        )
+
+    def _publish(self, panes: pa.Table) -> None:
         with self._lock, self._watched():
-            fresh, keys = self._recent.leave_out(panes)
-            if keys:
-                records = list(pane_records(fresh, self._key, self._place, tombstones=True))
-                require_unique(fresh, self._key, self._place)
+            fresh, new, sent = self._recent.leave_out(panes)
+            if new:
                 for query, start in _windows_gone(fresh):
                     self._send(self._tombstones(query, start))
-                self._send(records)
-                self._recent.add(keys)
-
-    def write_frame(self, pane: PaneId, frame: DataFrame, lane: int) -> int:
-        """Send one large pane, a batch of rows at a time."""
-        rows = 0
-        self._absence.admit()
-        with self._lock, self._watched():
-            require_unique_frame(frame, self._key, self._place)
-            for batch in arrow_batches(frame):
-                rows += batch.num_rows
-                self._send(pane_records(batch, self._key, self._place))
-            self._recent.add([(pane.query, pane.window_start_us, pane.pane)])
-        return rows
+                self._send(pane_records(fresh, self._key, self._place, tombstones=True))
+                self._recent.add(sent)
 
     def close(self) -> None:
         """Give the producer up."""

@@ -2,7 +2,9 @@
 
 Its key is a query and a window, its value that window's newest pane. Panes of a window are written
 in order, so a pane is there if its number is not higher than that. Only a query's last step can be
-sent again, so the windows that a query wrote lately are enough; those before are removed. One more
+sent again, and a step is one transaction: so the windows of a query's last write are enough, for
+however long the query is away; those before are removed. The first panes of windows and later ones
+may come from two queries of one name, an early and an exact one, so they are noted apart. One more
 record names the writer that owns the topic.
 
 Of windows that each key has for itself there may be thousands in a step, but all of them have one
@@ -12,18 +14,43 @@ number, that of the query's emission: this alone is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from slackwater.errors import SinkError
-from slackwater.spark.sinks.pane_tables import PaneKey
+from slackwater.spark.sinks.pane_tables import PaneKey, is_first
 
 OWNER: Final = b"owner"
-VERSION: Final = 1
-REMEMBERED_WINDOWS: Final = 128  # of each query, besides those of its last write
+VERSION: Final = 2  # the first one had no notes of first panes by themselves
 EMISSION_US: Final = -(2**63)  # in the place of a window: the query's emission as a whole
-_Window = tuple[str, int]
+_FIRST: Final = "first"
+_KINDS: Final[tuple[list[str], ...]] = ([], [_FIRST])
+
+
+@dataclass(frozen=True)
+class _Note:
+    """Name what one record is about: a window of a query, and which of its panes."""
+
+    query: str
+    start_us: int
+    first: bool
+
+    @staticmethod
+    def of(pane: PaneKey) -> _Note:
+        query, start_us, number = pane
+        return _Note(query, start_us, is_first(number) and start_us != EMISSION_US)
+
+    @staticmethod
+    def read(key: bytes) -> _Note:
+        query, start_us, *first = json.loads(key)
+        if not isinstance(query, str) or not isinstance(start_us, int) or first not in _KINDS:
+            raise ValueError(key)
+        return _Note(query, start_us, bool(first))
+
+    def key(self) -> bytes:
+        cells: list[Any] = [self.query, self.start_us, *([_FIRST] if self.first else [])]
+        return json.dumps(cells, ensure_ascii=False).encode()
 
 
 def remembered(pane: PaneKey, window_keys: Sequence[str]) -> PaneKey:
@@ -34,21 +61,17 @@ def remembered(pane: PaneKey, window_keys: Sequence[str]) -> PaneKey:
 
 @dataclass
 class WrittenPanes:
-    """Remember the newest pane of each window, and its rows, for each query's latest windows."""
+    """Remember the newest pane of each window that the last write of a query held."""
 
     owner: str | None = None
-    _windows: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    _newest: dict[_Note, int] = field(default_factory=dict)
+    _notes: dict[tuple[str, bool], set[_Note]] = field(default_factory=dict)
 
     def has(self, pane: PaneKey) -> bool:
         """Tell whether a pane, or a later one of its window, has been written."""
         query, start_us, number = pane
-        found = self._windows.get(query, {}).get(start_us)
-        return found is not None and number <= found[0]
-
-    def rows(self, pane: PaneKey) -> int:
-        """Count the rows of a window's newest pane."""
-        query, start_us, _ = pane
-        return self._windows[query][start_us][1]
+        kinds = (_Note(query, start_us, first) for first in (False, True))
+        return any(number <= self._newest.get(note, -1) for note in kinds)
 
     def read(self, key: bytes, value: bytes | None, place: str) -> None:
         """Take in one record of the topic."""
@@ -56,54 +79,53 @@ class WrittenPanes:
             self.owner = None if value is None else value.decode()
             return
         try:
-            query, start_us = json.loads(key)
+            note = _Note.read(key)
             content = None if value is None else json.loads(value)
-            version = VERSION if content is None else content["version"]
+            newer = content is not None and content["version"] > VERSION
+            pane = None if content is None or newer else int(content["pane"])
         except (ValueError, KeyError, TypeError, RecursionError) as failure:
             raise SinkError(
                 f"{place} holds a record that Slackwater did not write (key {key[:80]!r}): "
                 "give the sink another writer=, whose topic nobody else writes to"
             ) from failure
-        if version != VERSION:
+        if newer:
             raise SinkError(f"{place} was written by a newer Slackwater: upgrade this one")
-        windows = self._windows.setdefault(query, {})
-        windows.pop(start_us, None)
-        if content is not None:
-            windows[start_us] = (content["pane"], content["rows"])
+        if pane is None:
+            self._forget(note)
+        else:
+            self._remember(note, pane)
 
-    def add(self, panes: dict[PaneKey, int]) -> None:
-        """Remember panes that have been committed, with how many rows each has."""
-        for query, start_us, pane, rows in _in_order(panes):
-            windows = self._windows.setdefault(query, {})
-            windows.pop(start_us, None)
-            windows[start_us] = (pane, rows)
-        for query, start_us in self._outdated(panes):
-            self._windows[query].pop(start_us, None)
+    def add(self, panes: Collection[PaneKey], sent: Collection[PaneKey]) -> None:
+        """Remember panes that have been committed; `sent` are also those that were there before."""
+        for pane in sorted(panes):
+            self._remember(_Note.of(pane), pane[2])
+        for note in self._outdated(sent):
+            self._forget(note)
 
-    def records(self, panes: dict[PaneKey, int]) -> Iterator[tuple[bytes, bytes | None]]:
+    def records(
+        self, panes: Collection[PaneKey], sent: Collection[PaneKey]
+    ) -> Iterator[tuple[bytes, bytes | None]]:
         """Write down what `add` of these panes will remember, and what it will forget."""
-        for query, start_us, pane, rows in _in_order(panes):
-            content = {"version": VERSION, "pane": pane, "rows": rows}
-            yield _key(query, start_us), json.dumps(content).encode()
-        for query, start_us in self._outdated(panes):
-            yield _key(query, start_us), None
+        for pane in sorted(panes):
+            content = {"version": VERSION, "pane": pane[2]}
+            yield _Note.of(pane).key(), json.dumps(content).encode()
+        for note in self._outdated(sent):
+            yield note.key(), None
 
-    def _outdated(self, panes: Iterable[PaneKey]) -> list[_Window]:
-        """List the windows to forget once these panes are written, the same before and after."""
-        written: dict[str, set[int]] = {}
-        for query, start_us, _ in panes:
-            written.setdefault(query, set()).add(start_us)
-        outdated = []
-        for query, starts in written.items():
-            others = [start for start in self._windows.get(query, {}) if start not in starts]
-            outdated += [(query, start) for start in others[:-REMEMBERED_WINDOWS]]
-        return outdated
+    def _outdated(self, sent: Collection[PaneKey]) -> list[_Note]:
+        """List what to forget once these panes are written, the same before and after."""
+        kept = {_Note.of(pane) for pane in sent}
+        series = dict.fromkeys((note.query, note.first) for note in sorted(kept, key=_Note.key))
+        return [
+            note
+            for each in series
+            for note in sorted(self._notes.get(each, set()) - kept, key=_Note.key)
+        ]
 
+    def _remember(self, note: _Note, pane: int) -> None:
+        self._newest[note] = pane
+        self._notes.setdefault((note.query, note.first), set()).add(note)
 
-def _in_order(panes: dict[PaneKey, int]) -> Iterator[tuple[str, int, int, int]]:
-    for (query, start_us, pane), rows in sorted(panes.items()):
-        yield query, start_us, pane, rows
-
-
-def _key(query: str, start_us: int) -> bytes:
-    return json.dumps([query, start_us], ensure_ascii=False).encode()
+    def _forget(self, note: _Note) -> None:
+        self._newest.pop(note, None)
+        self._notes.get((note.query, note.first), set()).discard(note)

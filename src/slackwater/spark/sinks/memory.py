@@ -22,7 +22,7 @@ class MemorySink(Sink):
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
         self._columns = PaneColumns("this memory sink")
-        self._written = RecentPanes(remember=None)
+        self._written = RecentPanes(forgets=False)
         self._lock = threading.Lock()
 
     def open(self) -> SinkWriter:
@@ -48,10 +48,10 @@ class MemorySink(Sink):
         """Add those panes that are not here yet."""
         panes = self._columns.conform(panes)
         with self._lock:
-            fresh, keys = self._written.leave_out(panes)
-            if keys:
+            fresh, new, _ = self._written.leave_out(panes)
+            if new:
                 self._tables.append(fresh)
-                self._written.add(keys)
+                self._written.add(new)
 
 
 class _MemoryWriter(SinkWriter):

@@ -13,12 +13,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from slackwater.errors import SinkError
-from slackwater.spark.sinks.base import KEYS_METADATA, PANE_COLUMNS, PANE_FIELDS, RETRACTED
+from slackwater.spark.sinks.base import (
+    KEYS_METADATA,
+    PANE_COLUMNS,
+    PANE_FIELDS,
+    PANES_OF_A_LIFE,
+    RETRACTED,
+)
 
 IDENTITY = ("query", "window_start", "pane")
 PaneKey = tuple[str, int, int]  # query, window start in microseconds, pane
 _US_UTC = pa.timestamp("us", tz="UTC")
-_REMEMBERED_PANES = 250_000
 
 
 def last_panes(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
@@ -82,6 +87,8 @@ def fresh_panes(
     """Return the rows of panes not written yet, and how many each of these panes has."""
     rows = pane_rows(panes)
     fresh = {key: count for key, count in rows.items() if not is_written(key)}
+    if not fresh:
+        return panes.slice(0, 0), fresh
     if len(fresh) < len(rows):
         panes = panes.filter(pa.array([key in fresh for key in _keys(panes)], pa.bool_()))
     return panes, fresh
@@ -95,34 +102,58 @@ def _keys(table: pa.Table) -> Iterable[PaneKey]:
 
 
 class RecentPanes:
-    """Remember which panes were written: those found at opening for good, of newer ones the latest.
+    """Remember, of each query, the panes of its last write: no others can be sent again.
 
-    A pane is sent again when its commit was not seen: after a crash, or at the retry of a step.
+    A pane is sent again when its commit was not seen: after a crash, or at the retry of a step. A
+    step is written in one call, so its panes of a query come together, or not at all. The first
+    pane of a window and later ones may come from two queries of one name, an early and an exact
+    one, so they are remembered apart.
     """
 
-    def __init__(
-        self, found: Iterable[PaneKey] = (), remember: int | None = _REMEMBERED_PANES
-    ) -> None:
-        self._found = frozenset(found)
-        self._remember = remember
-        self._written: dict[PaneKey, None] = {}
+    def __init__(self, *, forgets: bool = True) -> None:
+        self._forgets = forgets
+        self._last: dict[tuple[str, bool], set[PaneKey]] = {}
         self._lock = threading.Lock()
 
     def __contains__(self, key: PaneKey) -> bool:
-        return key in self._found or key in self._written
+        return key in self._last.get(_series(key), ())
 
-    def leave_out(self, panes: pa.Table) -> tuple[pa.Table, set[PaneKey]]:
-        """Return the rows of panes not written yet, and the names of those panes."""
+    def leave_out(self, panes: pa.Table) -> tuple[pa.Table, set[PaneKey], set[PaneKey]]:
+        """Return the rows of panes not written yet, the names of these, and those of all panes."""
+        rows = pane_rows(panes)
         with self._lock:
-            fresh, rows = fresh_panes(panes, self.__contains__)
-        return fresh, set(rows)
+            known = {key for key in rows if key in self}
+        if not known:
+            return panes, set(rows), set(rows)
+        fresh, counts = fresh_panes(panes, known.__contains__)
+        return fresh, set(counts), set(rows)
+
+    def recall(self, keys: Iterable[PaneKey]) -> None:
+        """Remember panes that were found, besides those that are remembered already."""
+        with self._lock:
+            for key in keys:
+                self._last.setdefault(_series(key), set()).add(key)
 
     def add(self, keys: Iterable[PaneKey]) -> None:
-        """Remember panes that have been written."""
+        """Remember the panes of a write, all of them, in the place of those of the write before."""
+        if not self._forgets:
+            self.recall(keys)
+            return
+        written: dict[tuple[str, bool], set[PaneKey]] = {}
+        for key in keys:
+            written.setdefault(_series(key), set()).add(key)
         with self._lock:
-            self._written.update(dict.fromkeys(keys))
-            while self._remember is not None and len(self._written) > self._remember:
-                del self._written[next(iter(self._written))]
+            self._last |= written
+
+
+def _series(key: PaneKey) -> tuple[str, bool]:
+    query, _, pane = key
+    return query, is_first(pane)
+
+
+def is_first(pane: int) -> bool:
+    """Tell whether a pane is the first of its window."""
+    return pane % PANES_OF_A_LIFE == 0
 
 
 class PaneColumns:
