@@ -24,17 +24,30 @@ def key_names(by: str | Sequence[str], place: str) -> tuple[str, ...]:
 
 
 def check_names(names: Sequence[str], place: str) -> None:
-    """Refuse column names that are none, are taken, or come twice."""
+    """Refuse column names that are none, are taken, or come twice; Spark ignores their case."""
     for name in names:
         if not isinstance(name, str) or not name:
             raise DescriptionError(f"{place}: {name!r} is not a column name: write it as a string")
-        if name in RESERVED_NAMES or name.startswith(SYSTEM_PREFIX):
+        if is_reserved(name) or name.lower().startswith(SYSTEM_PREFIX):
             raise DescriptionError(
-                f"{place}: {name!r} is a name that Slackwater puts on every pane: rename the column"
+                f"{place}: {name!r} is a name that Slackwater puts on every pane (in any case, for "
+                "Spark ignores that): rename the column"
             )
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise DescriptionError(f"{place}: {doubled[0]!r} is named twice: give each its own name")
+    taken: dict[str, str] = {}
+    for name in names:
+        other = taken.setdefault(name.lower(), name)
+        if other != name:
+            raise DescriptionError(
+                f"{place}: {other!r} and {name!r} differ in case only, which Spark ignores: rename "
+                "one of them"
+            )
+        if names.count(name) > 1:
+            raise DescriptionError(f"{place}: {name!r} is named twice: give each its own name")
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether a column of every pane has a name, in whatever case."""
+    return name.lower() in RESERVED_NAMES
 
 
 def check_windows(windows: Windows) -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -22,16 +22,15 @@ from slackwater.runtime.fingerprint import fingerprint, require_same
 from slackwater.runtime.fleet import Fleet
 from slackwater.runtime.inbox import Inbox
 from slackwater.runtime.ledger import Ledger
+from slackwater.runtime.opened_sinks import EXACT, OpenedSinks
 from slackwater.runtime.sampler import QuerySampler
 from slackwater.spark.frames import Bounds, Template
 from slackwater.spark.hush import hushed
 from slackwater.spark.pipeline import CheckedPipeline
-from slackwater.spark.sinks.base import Sink, SinkWriter
+from slackwater.spark.sinks.base import PANES_OF_A_LIFE
 from slackwater.spark.sources.base import SourceDescription, SourceReader
 
 logger = logging.getLogger("slackwater")
-
-_PANES_OF_A_LIFE: Final = 1_000_000  # more than any window has before its query is reset
 
 
 class Deployer:
@@ -55,7 +54,7 @@ class Deployer:
         self._blocks = blocks
         self._fleet = fleet
         self._clock = clock
-        self.sinks: dict[object, SinkWriter] = {}
+        self.sinks = OpenedSinks(ledger)
         self.templates: dict[object, Template] = {}
 
     def deploy(
@@ -73,11 +72,13 @@ class Deployer:
         opened: list[_Opened] = []
         try:
             # What takes long is done here, whatever runs meanwhile; the rest by who owns the fleet.
-            with self._opening:
+            with self._opening, self.sinks.all_or_none():
                 for output in app.outputs:
                     query = name if single else f"{name}/{output.name}"
                     for bounds in _bounds_of(output):
                         opened.append(self._open_output(output, query, inputs, bounds, reset=reset))
+                for each in opened:
+                    self.sinks.admit(each.output, each.pipeline)
             self._inbox.ask(lambda: self._start_all(opened, reset=reset))
         except BaseException:
             begun = {id(reader) for query in self._fleet.queries for reader in query.readers}
@@ -112,7 +113,7 @@ class Deployer:
         reset: bool,
     ) -> _Opened:
         """Open and check all that an output needs; nothing is written down yet."""
-        name = f"{shown_as}#exact" if bounds == "exact" else shown_as
+        name = f"{shown_as}{EXACT}" if bounds == "exact" else shown_as
         self._require_new(name)
         opened = _Opened(output, name, shown_as, bounds, [])
         try:
@@ -125,8 +126,6 @@ class Deployer:
             known = self._ledger.content.queries.get(name)
             if known is not None and not reset:
                 require_same(name, known.fingerprint, opened.mark)
-            if output.sink not in self.sinks:
-                self.sinks[output.sink] = _opened_sink(output)
         except BaseException:
             opened.close()
             raise
@@ -142,7 +141,7 @@ class Deployer:
         # Sinks have the panes of its former lives, and would leave out others of the same number.
         lives = self._ledger.content.resets.get(opened.shown_as, 0)
         state = known or self._ledger.introduce(
-            opened.name, opened.mark, first_pane=lives * _PANES_OF_A_LIFE
+            opened.name, opened.mark, first_pane=lives * PANES_OF_A_LIFE
         )
         since = self._ledger.content.planned_since.pop(state.number, [])
         grid = output.windows.grid(state.number)
@@ -244,16 +243,6 @@ def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
         (type(reader), reader.fusion_key, reader.watermark, reader.max_ahead_ms)
         for reader in readers
     )
-
-
-def _opened_sink(output: Output) -> SinkWriter:
-    if not isinstance(output.sink, Sink):
-        raise DescriptionError(
-            f"{output.place}: to({output.sink!r}) is not a sink; "
-            "use parquet(path), kafka_sink(servers, topic), console(), memory() or "
-            "callback(function)"
-        )
-    return output.sink.open()
 
 
 def _check_inputs(app: App, name: str, inputs: Mapping[str, SourceDescription]) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.bounds import bound_names
-from slackwater.app.checks import RESERVED_NAMES
+from slackwater.app.checks import is_reserved
 from slackwater.app.names import quoted
 from slackwater.app.outputs import Output
 from slackwater.app.sampled import check_sampled_types
@@ -22,7 +22,7 @@ from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.row_joins import joined_rows
 from slackwater.spark.safety import expression_names
 from slackwater.spark.sampled import whole_rows
-from slackwater.spark.shapes import checked_shapes
+from slackwater.spark.shapes import checked_shapes, result_schema
 from slackwater.spark.sources.base import QUERY, SourceReader
 
 # Logical nodes that give other rows when the same input is cut into other steps.
@@ -90,10 +90,12 @@ class CheckedPipeline:
         self.aggregates = self._bind_aggregates(rows)
         if output.error is not None:
             check_sampled_types(output.place, self.aggregates)
-        self._check_result(rows)
+        of_function = self._check_result(rows)
         self.shapes = checked_shapes(spark, output, rows, self.aggregates)
+        self.result = of_function or result_schema(rows, self.shapes)  # of the last stage
 
-    def _check_result(self, rows: DataFrame) -> None:
+    def _check_result(self, rows: DataFrame) -> StructType | None:
+        """Check keys and names; return what a function gives that no further stage takes."""
         output = self._output
         types = {field.name: field.dataType for field in rows.schema.fields}
         for key in output.by:
@@ -104,6 +106,8 @@ class CheckedPipeline:
             _check_result_names(result.columns, output.place)
             _check_bounds(output, result.schema)
             self.result_names = tuple(result.columns)
+            return None if output.stages else result.schema
+        return None
 
     def _bind_aggregates(self, rows: DataFrame) -> dict[str, Aggregate]:
         bound: dict[str, Aggregate] = {}
@@ -173,11 +177,17 @@ def _check_state_names(output: Output, aggregates: dict[str, Aggregate]) -> None
 
 
 def _check_result_names(names: Sequence[str], place: str) -> None:
+    taken: dict[str, str] = {}
     for name in names:
-        if name in RESERVED_NAMES:
+        if is_reserved(name):
             raise DescriptionError(
                 f"{place}: apply(...) returns a column {name!r}, a name that Slackwater puts on "
-                "every pane; rename it"
+                "every pane (in any case, for Spark ignores that); rename it"
+            )
+        if (other := taken.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+            raise DescriptionError(
+                f"{place}: apply(...) returns columns {other!r} and {name!r}, which are one name "
+                "to Spark; rename one of them"
             )
 
 

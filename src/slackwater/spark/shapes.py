@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,6 +90,14 @@ def checked_shapes(
         schema = _extended(result.schema, derived)
         shapes.append(replace(shape, derived=derived, result=schema))
     return tuple(shapes)
+
+
+def result_schema(rows: DataFrame, shapes: Sequence[ResultShape]) -> StructType:
+    """Return keys, values and derived columns of the last stage."""
+    last = shapes[-1]
+    if last.result is not None:
+        return last.result
+    return _extended(_computed(rows, last).schema, last.derived)
 
 
 def _computed(rows: DataFrame, shape: ResultShape) -> DataFrame:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from slackwater.spark.sinks.base import PANE_FIELDS, Sink, SinkWriter
 from slackwater.spark.sinks.pane_tables import PaneColumns, RecentPanes, last_panes
 
+_PLACE = "this memory sink"
+
 
 def memory() -> MemorySink:
     """Keep all panes in this process, to be read from the sink itself; none is ever forgotten."""
@@ -21,12 +23,15 @@ class MemorySink(Sink):
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
-        self._columns = PaneColumns("this memory sink")
+        self._columns = PaneColumns(_PLACE)
         self._written = RecentPanes(forgets=False)
         self._lock = threading.Lock()
 
     def open(self) -> SinkWriter:
         """Make a writer that adds to this sink."""
+        with self._lock:
+            if not self._tables:  # nothing was written that would say which columns there are
+                self._columns = PaneColumns(_PLACE)
         return _MemoryWriter(self)
 
     def table(self) -> pa.Table:
@@ -44,6 +49,10 @@ class MemorySink(Sink):
         """Return the rows that hold now: those of each window's highest pane."""
         return last_panes(self.table())
 
+    def admit(self, schema: pa.Schema) -> None:
+        """Refuse other columns than those that are here."""
+        self._columns.conform_schema(schema)
+
     def take(self, panes: pa.Table) -> None:
         """Add those panes that are not here yet."""
         panes = self._columns.conform(panes)
@@ -57,6 +66,9 @@ class MemorySink(Sink):
 class _MemoryWriter(SinkWriter):
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink
+
+    def admit(self, schema: pa.Schema) -> None:
+        self._sink.admit(schema)
 
     def write(self, panes: pa.Table, lane: int) -> None:
         self._sink.take(panes)

@@ -200,8 +200,9 @@ class PaneColumns:
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         missing = [name for name in PANE_COLUMNS if name not in schema.names]
-        if missing or len(set(schema.names)) < len(schema.names):
-            what = f"lack the columns {missing}" if missing else "have a column name twice"
+        if missing or len({name.lower() for name in schema.names}) < len(schema.names):
+            what = "have a column name twice (Spark ignores case)"
+            what = f"lack the columns {missing}" if missing else what
             raise SinkError(
                 f"rows for {self._place} {what} (columns: {schema.names}): every row of a pane "
                 f"begins with {list(PANE_COLUMNS)}, and keys and values have names of their own"
