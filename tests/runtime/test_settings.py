@@ -27,6 +27,7 @@ GIVEN: dict[str, Any] = {
     "tiering": None,
     "prepare": True,
     "durable": True,
+    "shared": False,
     "dead_letters": "file",
     "limits": None,
     "profile": False,

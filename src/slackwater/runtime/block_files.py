@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from slackwater import disk
-from slackwater.disk import remove_if_there
+from slackwater.disk import PRIVATE, Access, remove_if_there
 from slackwater.errors import DescriptionError, JournalError
 from slackwater.spark.sinks.durable_files import make_directory, replace_file, sync_directory
 
@@ -47,19 +47,20 @@ class BlockFiles(Protocol):
 class LocalBlockFiles:
     """Keep block files in a directory of a mounted file system."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, access: Access = PRIVATE) -> None:
         """Use a directory, which Spark's executors must see under the same path."""
         self._directory = directory
+        self._access = access
 
     def write(self, path: str, content: pa.Buffer) -> None:
         """Write beside, flush, rename; then flush the name."""
         place = self._directory / path
-        make_directory(place.parent)
+        make_directory(place.parent, self._access)
         try:
-            replace_file(place, [content])
+            replace_file(place, [content], self._access)
         except FileNotFoundError:  # its directory was empty, and removed at this moment
-            make_directory(place.parent)
-            replace_file(place, [content])
+            make_directory(place.parent, self._access)
+            replace_file(place, [content], self._access)
         sync_directory(place.parent)
 
     def read(self, path: str) -> pa.Buffer:
@@ -140,17 +141,19 @@ class RemoteBlockFiles:
         return f"{self._uri}/{path}"
 
 
-def storage_files(journal: Path, storage: str | os.PathLike[str] | None) -> BlockFiles:
+def storage_files(
+    journal: Path, storage: str | os.PathLike[str] | None, access: Access = PRIVATE
+) -> BlockFiles:
     """Open where a journal's blocks lie: beside it, or in a directory of their own in `storage`.
 
     Its name is written down beside the journal, so that both can move, and many can share a place.
     """
     if storage is None:
-        return block_files(journal / "blocks", "storage")
+        return block_files(journal / "blocks", "storage", access)
     name = journal / _STORAGE_NAME
     if not name.exists():
-        make_directory(journal)
-        replace_file(name, [uuid.uuid4().hex.encode()])
+        make_directory(journal, access)
+        replace_file(name, [uuid.uuid4().hex.encode()], access)
         sync_directory(journal)
     own = disk.current.read(name).decode(errors="replace")
     if not re.fullmatch(r"[0-9a-f]{32}", own):
@@ -158,16 +161,19 @@ def storage_files(journal: Path, storage: str | os.PathLike[str] | None) -> Bloc
             f"{name} is damaged: it should name this journal's directory in {os.fspath(storage)}, "
             f"and says {own!r}: write the name of that directory into it, or restore it from a copy"
         )
-    return block_files(f"{os.fspath(storage).rstrip('/')}/{own}", "storage")
+    return block_files(f"{os.fspath(storage).rstrip('/')}/{own}", "storage", access)
 
 
-def block_files(place: str | os.PathLike[str], field: str) -> BlockFiles:
-    """Open the place that a user named: a directory, or a URI that pyarrow and Spark know."""
+def block_files(place: str | os.PathLike[str], field: str, access: Access = PRIVATE) -> BlockFiles:
+    """Open the place that a user named: a directory, or a URI that pyarrow and Spark know.
+
+    Who may read files in another filesystem is for that one to say.
+    """
     text = os.fspath(place)
     scheme = _SCHEME.match(text)
     if scheme is None or scheme[1] == "file":
         return LocalBlockFiles(
-            Path(os.path.abspath(os.path.expanduser(text.removeprefix("file://"))))
+            Path(os.path.abspath(os.path.expanduser(text.removeprefix("file://")))), access
         )
     try:
         files, root = fs.FileSystem.from_uri(text)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from slackwater import disk
-from slackwater.disk import flush_path, make_directories, write_at
+from slackwater.disk import PRIVATE, Access, flush_path, make_directories, write_at
 from slackwater.errors import JournalError, JournalLockedError, JournalVersionError
 from slackwater.runtime.durable_mark import DurableMark
 from slackwater.runtime.segments import (
@@ -47,9 +47,12 @@ class Journal:
     With `durable=False` nothing is flushed: records survive the process, not the machine.
     """
 
-    def __init__(self, directory: Path, lock: int, loaded: Loaded, *, durable: bool) -> None:
+    def __init__(
+        self, directory: Path, lock: int, loaded: Loaded, *, durable: bool, access: Access
+    ) -> None:
         """Take over a locked directory; use `Journal.open` instead."""
         self._directory = directory
+        self._access = access
         self._lock = lock
         self._durable = durable
         self._recovered = loaded.recovered
@@ -76,14 +79,16 @@ class Journal:
             self._mark.sync()
 
     @classmethod
-    def open(cls, directory: Path | str, *, durable: bool = True) -> Journal:
+    def open(
+        cls, directory: Path | str, *, durable: bool = True, access: Access = PRIVATE
+    ) -> Journal:
         """Lock a directory (made if need be), recover what it holds, and go on from there."""
         directory = Path(directory)
         with _explained(f"cannot open the journal in {directory}"):
-            make_directories(directory, durable=durable)
-            lock = _take_lock(directory)
+            make_directories(directory, durable=durable, access=access)
+            lock = _take_lock(directory, access)
             try:
-                return cls(directory, lock, load(directory), durable=durable)
+                return cls(directory, lock, load(directory), durable=durable, access=access)
             except BaseException:
                 disk.current.close(lock)
                 raise
@@ -182,7 +187,7 @@ class Journal:
             path = FileKind.SEGMENT.path(self._directory, self._number + 1)
             with _explained(f"cannot start {path}"):
                 segment, temporary = stage(
-                    FileKind.SEGMENT, path, self._number + 1, [], self._durable
+                    FileKind.SEGMENT, path, self._number + 1, [], self._durable, self._access
                 )
                 try:
                     with self._writing:
@@ -279,7 +284,8 @@ class Journal:
                     flush(earlier)
             finally:
                 disk.current.close(earlier)
-        return stage(FileKind.SEGMENT, self._segment_path, self._number, [], self._durable)
+        path, access = self._segment_path, self._access
+        return stage(FileKind.SEGMENT, path, self._number, [], self._durable, access)
 
     def _take_back(self, start: int) -> None:
         self._segment_bytes = start
@@ -319,7 +325,7 @@ class Journal:
             path = FileKind.SNAPSHOT.path(self._directory, rotation.number)
             with _explained(f"cannot install {path}"):
                 staged, temporary = stage(
-                    FileKind.SNAPSHOT, path, rotation.number, snapshot, self._durable
+                    FileKind.SNAPSHOT, path, rotation.number, snapshot, self._durable, self._access
                 )
                 disk.current.close(staged)
                 disk.current.replace(temporary, path)
@@ -353,8 +359,8 @@ class Rotation:
         self.journal._install(self, frame(header, payload))
 
 
-def _take_lock(directory: Path) -> int:
-    lock = disk.current.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+def _take_lock(directory: Path, access: Access) -> int:
+    lock = disk.current.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, access.file_mode)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         disk.current.truncate(lock, 0)

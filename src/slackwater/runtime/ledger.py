@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from slackwater.disk import PRIVATE, Access
 from slackwater.errors import JournalError, StateError
 from slackwater.lateness.state import LatenessWish
 from slackwater.runtime.journal import Journal, Record, Recovered
@@ -99,9 +100,9 @@ def read_content(recovered: Recovered) -> LedgerContent:
 class Ledger:
     """Change the queries' state, durably."""
 
-    def __init__(self, directory: Path, *, durable: bool = True) -> None:
+    def __init__(self, directory: Path, *, durable: bool = True, access: Access = PRIVATE) -> None:
         """Open the journal and read what it holds."""
-        self._journal = Journal.open(directory / "journal", durable=durable)
+        self._journal = Journal.open(directory / "journal", durable=durable, access=access)
         self._lock = threading.Lock()
         self._snapshot_bytes = 0
         self._abandoned: set[int] = set()

@@ -12,9 +12,11 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from slackwater.disk import PRIVATE, Access
 from slackwater.errors import SourceError
 from slackwater.progress.arrival_rates import ArrivalRate
 from slackwater.runtime.deployed import DeployedQuery
@@ -47,9 +49,11 @@ class LiveInputs:
         fleet: Fleet,
         directory: Path,
         reasons: Callable[[int], str | None] = lambda query: None,
+        access: Access = PRIVATE,
     ) -> None:
         """Write into a directory; `reasons` tells what a query waits for besides its input."""
         self._fleet = fleet
+        self._opener = partial(os.open, mode=access.file_mode)
         self._file = directory / FILE
         self._rates: dict[int, ArrivalRate] = {}
         self._reasons = reasons
@@ -108,7 +112,8 @@ class LiveInputs:
         content = {"at_ms": now_ms, "inputs": [asdict(each) for each in told]}
         scratch = self._file.with_suffix(".tmp")
         try:
-            scratch.write_text(json.dumps(content))
+            with open(scratch, "w", opener=self._opener) as file:
+                file.write(json.dumps(content))
             os.replace(scratch, self._file)
         except OSError as error:
             logger.info("%s could not be written: %s", self._file, error)

@@ -76,7 +76,7 @@ def _unfinished(queries: Mapping[str, QueryState]) -> dict[str, int | None]:
     With each goes the first window that the step may show, as far as that is known.
     """
     found: dict[str, int | None] = {}
-    for state in queries.values():
+    for state in list(queries.values()):  # others may be introduced meanwhile
         if state.pending is None:
             continue
         name, since = state.name.removesuffix(EXACT), _first_window_us(state)

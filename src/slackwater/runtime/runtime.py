@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.app.durations import Duration
 from slackwater.app.stream import App
+from slackwater.disk import PRIVATE, SHARED
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
 from slackwater.runtime.auditing import Auditor
@@ -67,7 +68,9 @@ class Runtime:
     be held in memory. `state="tiered"` keeps to it: state of past windows, and what does not fit,
     is moved to `storage` (a directory or URI; default: beside the journal) as `tiering` says;
     `state="memory"` keeps everything in memory. `dead_letters="count"` only counts
-    records that could not be used; "file" also files each with its reason. `profile=True` splits
+    records that could not be used; "file" also files each with its reason. What is in the journal's
+    directory can be read by this user alone; with `shared=True`, by those whom the umask lets.
+    `profile=True` splits
     the time of each Spark job into submitting, running and collecting, which costs some itself.
     `step_limit` is how long a step may take before it is cancelled and its query, if that happens
     again, quarantined; `stop_limit` is how long `stop` and `close` wait for what is running.
@@ -87,6 +90,7 @@ class Runtime:
         tiering: TierPolicy | None = None,
         prepare: bool = True,
         durable: bool = True,
+        shared: bool = False,
         dead_letters: DeadLetterKind = "file",
         limits: Limits | None = None,
         profile: bool = False,
@@ -106,6 +110,7 @@ class Runtime:
             tiering=tiering,
             prepare=prepare,
             durable=durable,
+            shared=shared,
             dead_letters=dead_letters,
             limits=limits,
             profile=profile,
@@ -136,9 +141,10 @@ class Runtime:
             opened.callback(temporary.cleanup)
             directory = Path(temporary.name)
         self.directory = directory
-        self._ledger = Ledger(directory, durable=settings.durable)
+        access = SHARED if settings.shared else PRIVATE
+        self._ledger = Ledger(directory, durable=settings.durable, access=access)
         opened.callback(self._ledger.close)
-        self._blocks = BlockStore(storage_files(directory, settings.storage))
+        self._blocks = BlockStore(storage_files(directory, settings.storage, access))
         self._blocks.tidy(self._ledger.block_paths(), self._ledger.content.next_query)
         self._staged = StagedBlocks(self._blocks, StagedFrames(spark))
         self._runner = StepRunner(spark, prepare=settings.prepare, profile=settings.profile)
@@ -152,7 +158,7 @@ class Runtime:
         self._lane = IoLane()
         opened.callback(lambda: self._lane.close(self._stop_limit_s))
         self._warm: Counter[Template] = Counter()  # plans made ahead
-        self.dead_letters = DeadLetterFiles(directory / "dead-letters")
+        self.dead_letters = DeadLetterFiles(directory / "dead-letters", access)
         self._ledger.require_batch(self.dead_letters.newest_batch(), directory / "dead-letters")
         placer = Placer(
             self._blocks,
@@ -191,7 +197,9 @@ class Runtime:
         )
         opened.callback(lambda: self._note_end(self._tiers.close(self._stop_limit_s)))
         clerk = DeadLetterClerk(self._ledger, self._runner, self.dead_letters, self._find)
-        self._live = LiveInputs(self._fleet, directory, lambda query: self._loop.reason(query))
+        self._live = LiveInputs(
+            self._fleet, directory, lambda query: self._loop.reason(query), access
+        )
         self._loop = Loop(
             fleet=self._fleet,
             ledger=self._ledger,

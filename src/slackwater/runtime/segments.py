@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater import disk
-from slackwater.disk import remove_if_there, write_at
+from slackwater.disk import PRIVATE, Access, remove_if_there, write_at
 from slackwater.errors import JournalError, JournalVersionError
 from slackwater.runtime.durable_mark import NAME, Mark, read_mark
 
@@ -119,11 +119,16 @@ _SEAL = seal()
 
 
 def stage(
-    kind: FileKind, path: Path, number: int, buffers: list[bytes], durable: bool
+    kind: FileKind,
+    path: Path,
+    number: int,
+    buffers: list[bytes],
+    durable: bool,
+    access: Access = PRIVATE,
 ) -> tuple[int, Path]:
     """Write a whole file under a temporary name; return it open, and that name."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    fd = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, access.file_mode)
     try:
         write_at(fd, [kind.file_header(number), *buffers], 0)
         if durable:

@@ -39,6 +39,7 @@ class RuntimeSettings:
     tiering: TierPolicy
     prepare: bool
     durable: bool
+    shared: bool
     files_dead_letters: bool
     limits: Limits
     profile: bool
@@ -60,6 +61,7 @@ class RuntimeSettings:
         tiering: TierPolicy | None,
         prepare: bool,
         durable: bool,
+        shared: bool,
         dead_letters: DeadLetterKind,
         limits: Limits | None,
         profile: bool,
@@ -76,7 +78,8 @@ class RuntimeSettings:
             )
         _one_of("dead_letters", dead_letters, _DEAD_LETTERS)
         _one_of("state", state, _STATES)
-        for field, switch in (("prepare", prepare), ("durable", durable), ("profile", profile)):
+        switches = {"prepare": prepare, "durable": durable, "shared": shared, "profile": profile}
+        for field, switch in switches.items():
             if not isinstance(switch, bool):
                 raise DescriptionError(f"{field}={switch!r}: give True or False")
         if limits is not None and not isinstance(limits, Limits):
@@ -94,6 +97,7 @@ class RuntimeSettings:
             tiering=tiering or default_tiering(),
             prepare=prepare,
             durable=durable,
+            shared=shared,
             files_dead_letters=dead_letters == "file",
             limits=limits or Limits(),
             profile=profile,

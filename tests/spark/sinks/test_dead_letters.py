@@ -92,3 +92,21 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "dead-1.parquet").write_bytes(b"?")
     with pytest.raises(SinkError, match=r"dead-1\.parquet"):
         DeadLetterFiles(tmp_path).counts()
+
+
+def test_every_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    DeadLetterFiles(tmp_path).write("1", letters("ads", "malformed", "too late", "too late"))
+    file = tmp_path / "dead-1.parquet"
+    content, rows = file.read_bytes(), DeadLetterFiles(tmp_path).read()
+    noticed = 0
+    for place in range(0, len(content), 7):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << (place % 8)
+        file.write_bytes(flipped)
+        files = DeadLetterFiles(tmp_path)
+        try:
+            assert files.counts() == {("ads", "malformed"): 1, ("ads", "too late"): 2}
+            assert files.read().equals(rows)
+        except SinkError:
+            noticed += 1
+    assert noticed > len(content) // 7 - 4

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slackwater.errors import DescriptionError, SinkError
+from slackwater.disk import PRIVATE, Access
+from slackwater.errors import DescriptionError
 from slackwater.spark.sinks.durable_files import (
     as_sink_error,
     local_directory,
@@ -21,6 +22,7 @@ from slackwater.spark.sinks.durable_files import (
     replace_file,
     sync_directory,
 )
+from slackwater.spark.sinks.sealed import read_sealed, sealed
 
 
 class DeadLetterReason(StrEnum):
@@ -51,12 +53,13 @@ _BATCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class DeadLetterFiles:
     """Keep dead letters in a local directory, one Parquet file for each batch of them."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], access: Access = PRIVATE) -> None:
         self._directory = local_directory(directory, "DeadLetterFiles(directory)")
+        self._access = access
         self._counts: dict[str, Counter[tuple[str, str]]] = {}
         self._lock = threading.Lock()
         with as_sink_error(self._directory):
-            make_directory(self._directory)
+            make_directory(self._directory, access)
 
     def write(self, batch: str, rows: pa.Table) -> None:
         """Make these dead letters durable, all or nothing, in the place of the same batch."""
@@ -73,7 +76,7 @@ class DeadLetterFiles:
         )
         path = self._directory / f"dead-{batch}.parquet"
         with as_sink_error(self._directory):
-            replace_file(path, [content.getvalue()])
+            replace_file(path, sealed(content.getvalue()), self._access)
             sync_directory(self._directory)
         with self._lock:
             self._counts[path.name] = _count(rows)
@@ -85,7 +88,7 @@ class DeadLetterFiles:
             with self._lock:
                 known = self._counts.get(file.name)
             if known is None:
-                known = _count(_read(file, ["query", "reason"]))
+                known = _count(read_sealed(file, ["query", "reason"]))
                 with self._lock:
                     self._counts.setdefault(file.name, known)
             total.update(known)
@@ -94,7 +97,7 @@ class DeadLetterFiles:
     def read(self) -> pa.Table:
         """Return all dead letters, batch by batch."""
         empty = DEAD_LETTER_SCHEMA.empty_table()
-        tables = [empty, *(_read(file) for file in self._files())]
+        tables = [empty, *(read_sealed(file) for file in self._files())]
         return pa.concat_tables(tables, promote_options="default")  # old ones have no topic
 
     def newest_batch(self) -> int:
@@ -121,12 +124,3 @@ def _checked(rows: pa.Table) -> pa.Table:
 def _count(rows: pa.Table) -> Counter[tuple[str, str]]:
     groups = rows.group_by(["query", "reason"], use_threads=False).aggregate([([], "count_all")])
     return Counter({(row["query"], row["reason"]): row["count_all"] for row in groups.to_pylist()})
-
-
-def _read(file: Path, columns: list[str] | None = None) -> pa.Table:
-    try:
-        return pq.ParquetFile(file, page_checksum_verification=True).read(columns=columns)
-    except (pa.ArrowException, OSError) as failure:
-        raise SinkError(
-            f"{file} is not a readable Parquet file ({failure}): move it out of the directory"
-        ) from failure

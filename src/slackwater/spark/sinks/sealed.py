@@ -81,7 +81,7 @@ def find_rows(
 
     def find(content: pa.Buffer) -> pa.Table | None:
         _checked_footer(content, path)
-        file = pq.ParquetFile(pa.BufferReader(content))
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         count = file.metadata.num_row_groups
         groups = [at for at in range(count) if wanted(file.metadata.row_group(at))]
         if not groups:
@@ -110,7 +110,8 @@ def _explained(path: Path, read: Callable[[pa.Buffer], Result]) -> Result:
 
 def _read(content: pa.Buffer, path: Path, columns: list[str] | None) -> pa.Table:
     body_size(content, path)
-    return pq.ParquetFile(pa.BufferReader(content)).read(columns=columns)
+    file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    return file.read(columns=columns)
 
 
 def _checked_footer(content: pa.Buffer, place: Path) -> int:

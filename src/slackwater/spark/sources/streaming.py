@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from slackwater import disk
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import FromSource, WatermarkStrategy, bounded
-from slackwater.disk import flush_path
+from slackwater.disk import PRIVATE, SHARED, flush_path, make_directories
 from slackwater.errors import DescriptionError, MissingRequirementError, SourceError
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.sources.base import SourceDescription, SourceReader
@@ -78,7 +78,8 @@ class StreamLanding(SourceDescription):
         stream = self.stream if isinstance(self.stream, DataFrame) else self.stream(spark)
         self._require_streaming(stream)
         data = Path(self.landing, "data")
-        data.mkdir(parents=True, exist_ok=True)
+        # Records are nobody else's business, unless the user has made the directory for others too.
+        make_directories(data, access=SHARED if data.parent.exists() else PRIVATE)
         landed = Files(
             path=str(data),
             format="parquet",
