@@ -92,7 +92,7 @@ class CheckedPipeline:
             check_sampled_types(output.place, self.aggregates)
         of_function = self._check_result(rows)
         self.shapes = checked_shapes(spark, output, rows, self.aggregates)
-        self.result = of_function or result_schema(rows, self.shapes)  # of the last stage
+        self.result = result_schema(output, rows, self.shapes, of_function)
 
     def _check_result(self, rows: DataFrame) -> StructType | None:
         """Check keys and names; return what a function gives that no further stage takes."""

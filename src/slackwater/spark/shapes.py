@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -92,12 +93,26 @@ def checked_shapes(
     return tuple(shapes)
 
 
-def result_schema(rows: DataFrame, shapes: Sequence[ResultShape]) -> StructType:
-    """Return keys, values and derived columns of the last stage."""
+def result_schema(
+    output: Output,
+    rows: DataFrame,
+    shapes: Sequence[ResultShape],
+    of_function: StructType | None,
+) -> pa.Schema:
+    """Return keys, values and derived columns of the last stage, or what a function gives."""
     last = shapes[-1]
-    if last.result is not None:
-        return last.result
-    return _extended(_computed(rows, last).schema, last.derived)
+    schema = last.result or of_function or _computed(rows, last).schema
+    try:
+        found = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
+    except PySparkException as error:
+        raise DescriptionError(
+            f"{output.place}: the result {schema.simpleString()} has a type that cannot leave "
+            f"Spark ({error}): cast that column"
+        ) from error
+    if last.result is None:
+        for name, (_, kind) in last.derived.items():
+            found = found.append(pa.field(name, kind))
+    return found
 
 
 def _computed(rows: DataFrame, shape: ResultShape) -> DataFrame:

@@ -20,7 +20,7 @@ from slackwater.spark.sinks.base import SinkWriter
 from slackwater.spark.sinks.kafka_records import pane_records, require_columns
 from slackwater.spark.sinks.kafka_session import TransactionSession
 from slackwater.spark.sinks.kafka_written import WrittenPanes, remembered
-from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes, pane_keys, window_keys
+from slackwater.spark.sinks.pane_tables import PaneKey, fresh_panes, window_keys
 
 logger = logging.getLogger("slackwater")
 
@@ -116,10 +116,12 @@ class TransactionalWriter(SinkWriter):
         new: list[pa.Table] = []
         for table in tables:
             name = partial(remembered, window_keys=window_keys(table.schema))
-            fresh, rows = fresh_panes(table, _known(name, session.written, frozenset(written)))
+            fresh, names, all_names = fresh_panes(
+                table, _known(name, session.written, frozenset(written))
+            )
             new.append(fresh)
-            written |= {name(pane) for pane in rows}
-            sent |= {name(pane) for pane in pane_keys(table)}
+            written.update(map(name, names))
+            sent.update(map(name, all_names))
         if not written:
             return
         with self._transaction(session):

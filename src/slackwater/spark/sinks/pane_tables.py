@@ -71,27 +71,21 @@ def _sorted_by(table: pa.Table, columns: Sequence[str]) -> tuple[NDArray[np.int6
 
 def pane_keys(table: pa.Table) -> set[PaneKey]:
     """Name the panes that a table holds rows of."""
-    return set(pane_rows(table))
-
-
-def pane_rows(table: pa.Table) -> dict[PaneKey, int]:
-    """Count the rows of each pane in a table."""
     groups = table.select(IDENTITY).group_by(list(IDENTITY), use_threads=False)
-    counted = groups.aggregate([([], "count_all")])
-    return dict(zip(_keys(counted), counted["count_all"].to_pylist(), strict=True))
+    return set(_keys(groups.aggregate([])))
 
 
 def fresh_panes(
     panes: pa.Table, is_written: Callable[[PaneKey], bool]
-) -> tuple[pa.Table, dict[PaneKey, int]]:
-    """Return the rows of panes not written yet, and how many each of these panes has."""
-    rows = pane_rows(panes)
-    fresh = {key: count for key, count in rows.items() if not is_written(key)}
+) -> tuple[pa.Table, set[PaneKey], set[PaneKey]]:
+    """Return the rows of panes not written yet, the names of these, and those of all panes."""
+    names = pane_keys(panes)
+    fresh = {key for key in names if not is_written(key)}
     if not fresh:
-        return panes.slice(0, 0), fresh
-    if len(fresh) < len(rows):
+        panes = panes.slice(0, 0)
+    elif len(fresh) < len(names):
         panes = panes.filter(pa.array([key in fresh for key in _keys(panes)], pa.bool_()))
-    return panes, fresh
+    return panes, fresh, names
 
 
 def _keys(table: pa.Table) -> Iterable[PaneKey]:
@@ -120,13 +114,8 @@ class RecentPanes:
 
     def leave_out(self, panes: pa.Table) -> tuple[pa.Table, set[PaneKey], set[PaneKey]]:
         """Return the rows of panes not written yet, the names of these, and those of all panes."""
-        rows = pane_rows(panes)
         with self._lock:
-            known = {key for key in rows if key in self}
-        if not known:
-            return panes, set(rows), set(rows)
-        fresh, counts = fresh_panes(panes, known.__contains__)
-        return fresh, set(counts), set(rows)
+            return fresh_panes(panes, self.__contains__)
 
     def recall(self, keys: Iterable[PaneKey]) -> None:
         """Remember panes that were found, besides those that are remembered already."""
