@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from slackwater.app.aggregates import Aggregate, Count, Max, Min, Sum
@@ -128,6 +129,7 @@ class ArrowPipeline:
             schema = _result_schema(schema, stage.by, bound)
             shapes.append(ResultShape(stage.windows, stage.by, bound, result=schema))
         self.shapes = tuple(shapes)
+        self.result = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 
 def without_spark(patch: pytest.MonkeyPatch) -> Any:

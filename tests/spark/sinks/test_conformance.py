@@ -117,7 +117,7 @@ class ConsoleTrial(FallibleTrial):
         def fail(*_: object) -> None:
             raise BrokenPipeError(32, "Broken pipe")
 
-        self._patch.setattr("slackwater.spark.sinks.console.Console.print", fail)
+        self._patch.setattr("slackwater.spark.sinks.console._ConsoleWriter._print", fail)
 
     def mend_it(self) -> None:
         self._patch.undo()
