@@ -1,8 +1,7 @@
-"""Panes reach a sink once and together, and what a sink could not take is refused in time."""
+"""The panes of windows that Spark computes reach a sink together."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ from pyspark.sql import SparkSession
 
 import slackwater as sw
 from slackwater.app.stream import App
-from slackwater.errors import JournalError, SinkError
 from slackwater.runtime.emitting import PaneEmitter
-from slackwater.runtime.ledger import Ledger
 from slackwater.runtime.placing import Limits
 from slackwater.runtime.runtime import Runtime
 from slackwater.spark.sinks.base import Sink
@@ -58,35 +55,13 @@ def run(spark: SparkSession, journal: Path, sink: Sink, *queries: str, **options
         assert [each.quarantined for each in runtime.queries()] == [None] * len(queries)
 
 
-def test_a_step_written_but_not_committed_is_seen_once_however_late_its_query_returns(
+def test_a_step_of_large_windows_that_fails_halfway_shows_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink, journal = parquet(tmp_path / "out", roll_writes=1), tmp_path / "journal"
-
-    def fail(*_: object) -> None:
-        raise JournalError("the disk is gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "commit", fail)
-        with pytest.raises(JournalError, match="the disk is gone"):
-            run(spark, journal, sink, "away", "beside")
-    assert seen(tmp_path / "out") == {"away": WINDOWS, "beside": WINDOWS}
-    for number in range(3):  # alone, without the query that is away
-        run(spark, journal, sink, *(f"other-{number}-{each}" for each in range(2)))
-    run(spark, journal, sink, "away")
-    run(spark, journal, sink, "beside", "away")
-    found = seen(tmp_path / "out")
-    assert len(found) == 8
-    assert set(map(tuple, found.values())) == {tuple(WINDOWS)}
-
-
-@pytest.mark.parametrize("kind", ["groups", "large windows"])
-def test_a_step_that_fails_halfway_shows_nothing(
-    kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second of three windows fails twice: in the step as it is, and when it is retried."""
-    out, name = tmp_path / "out", {"groups": "_small_panes", "large windows": "_frame"}[kind]
-    compute, calls, between = getattr(PaneEmitter, name), [], []
+    """The second of three panes fails twice: in the step as it is, and when it is retried."""
+    out, compute = tmp_path / "out", PaneEmitter._frame
+    calls: list[int] = []
+    between: list[object] = []
 
     def fail_twice(*arguments: Any) -> Any:
         calls.append(1)
@@ -95,69 +70,9 @@ def test_a_step_that_fails_halfway_shows_nothing(
             raise RuntimeError("no memory")
         return compute(*arguments)
 
-    monkeypatch.setattr(PaneEmitter, name, fail_twice)
-    monkeypatch.setattr(PaneEmitter, "_groups", lambda _, windows: ([each] for each in windows))
-    limits = Limits(window_rows=0) if kind == "large windows" else Limits()
-    run(spark, tmp_path / "journal", parquet(out), "q", limits=limits)
+    monkeypatch.setattr(PaneEmitter, "_frame", fail_twice)
+    run(spark, tmp_path / "journal", parquet(out), "a", "b", "c", limits=Limits(window_rows=0))
     assert between == [{}, {}]
-    assert len(calls) == 7
-    assert seen(out) == {"q": WINDOWS}
-    names = sorted(path.name for path in out.iterdir() if path.name[0] != "_")
-    assert len(names) == 1
+    assert seen(out) == dict.fromkeys("abc", WINDOWS)
     modes = {path.stat().st_mode & 0o777 for path in out.iterdir()}
     assert modes == {0o600}
-
-
-def test_a_runtime_keeps_its_files_to_itself(spark: SparkSession, tmp_path: Path) -> None:
-    old = os.umask(0o022)
-    try:
-        for shared in (False, True):
-            journal = tmp_path / f"shared-{shared}"
-            limits = Limits(journal_bytes=1)  # state goes to files
-            script = records().add(ts="2024-01-01 00:00:09", k="a", v=1)
-            script.add(ts=None, k="a", v=1)  # a dead letter
-            app = totals(sw.memory())
-            with Runtime(
-                spark, journal=journal, clock=ManualClock(START_MS), limits=limits, shared=shared
-            ) as runtime:
-                runtime.deploy(app, "q", events=script)
-                runtime.run()
-            found = {path: path.stat().st_mode & 0o777 for path in journal.rglob("*")}
-            found[journal] = journal.stat().st_mode & 0o777
-            assert {path.suffix for path in found} >= {".log", ".parquet"}
-            wanted = (0o755, 0o644) if shared else (0o700, 0o600)
-            assert found == {path: wanted[path.is_file()] for path in found}
-    finally:
-        os.umask(old)
-
-
-def test_what_a_sink_could_not_take_is_refused_at_deployment(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    out, journal = parquet(tmp_path / "out"), tmp_path / "journal"
-    (tmp_path / "file").touch()
-    with Runtime(spark, journal=journal, clock=ManualClock(START_MS)) as runtime:
-        with pytest.raises(SinkError, match=r"parquet\(path\)=.*file is a file: name a directory"):
-            runtime.deploy(totals(parquet(tmp_path / "file")), "q", events=records())
-        two = App("two")
-        stream = two.source("events").window(sw.tumbling("2 s"), by="k")
-        stream.aggregate(total=sw.sum("v")).to(out, name="one")
-        stream.aggregate(total=sw.mean("v")).to(out, name="other")
-        with pytest.raises(
-            SinkError, match=r"two.other: .*'total' of type double instead of int64: write outputs"
-        ):
-            runtime.deploy(two, "two", events=records())
-        # Nothing of what was refused is left: other columns may be written there now.
-        runtime.deploy(totals(out, n=sw.count()), "q", events=records())
-        memory = sw.memory()
-        runtime.deploy(totals(memory), "in memory", events=records())
-        with pytest.raises(SinkError, match="a new column 'n'"):
-            runtime.deploy(totals(memory, n=sw.count()), "more", events=records())
-        runtime.run()
-        assert len(runtime.queries()) == 2
-    with (
-        Runtime(spark, journal=journal, clock=ManualClock(START_MS)) as runtime,
-        pytest.raises(SinkError, match=r"other columns than those in .*/out: no column 'n'"),
-    ):
-        runtime.deploy(totals(out), "q", reset=True, events=records())
-    assert seen(tmp_path / "out") == {"q": WINDOWS}
