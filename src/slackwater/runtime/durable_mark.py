@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slackwater import disk
-from slackwater.disk import flush_path, write_at
+from slackwater.disk import PRIVATE, Access, flush_path, write_at
 from slackwater.errors import JournalError
 
 NAME = "durable-mark"
@@ -50,13 +50,13 @@ class Mark:
 class DurableMark:
     """Keep the mark of a journal that is open."""
 
-    def __init__(self, directory: Path, *, durable: bool) -> None:
+    def __init__(self, directory: Path, *, durable: bool, access: Access = PRIVATE) -> None:
         """Go on with a directory's mark, or make one that says nothing yet."""
         self._path = directory / NAME
         self._durable = durable
         self._told = False
         if not self._path.exists():
-            self._make()
+            self._make(access)
         places = _places(disk.current.read(self._path))
         self._next = 0 if places[0] is None or places[0] < (places[1] or Mark()) else 1
         self._file = disk.current.open(self._path, os.O_WRONLY)
@@ -92,9 +92,10 @@ class DurableMark:
         """Give the file back."""
         disk.current.close(self._file)
 
-    def _make(self) -> None:
+    def _make(self, access: Access) -> None:
         temporary = self._path.with_name(NAME + ".tmp")
-        file = disk.current.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        file = disk.current.open(temporary, flags, access.file_mode)
         try:
             mark = _packed(Mark())
             write_at(file, [mark + bytes(_APART - len(mark)) + mark], 0)

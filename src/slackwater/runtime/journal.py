@@ -67,7 +67,7 @@ class Journal:
         self._snapshot_number = loaded.first
         self._number = max(loaded.last, loaded.first) + (0 if loaded.goes_on else 1)
         self._directory_stale = False
-        self._mark = DurableMark(directory, durable=durable)
+        self._mark = DurableMark(directory, durable=durable, access=access)
         try:
             self._segment, self._segment_bytes = self._settle(loaded)
         except BaseException:
