@@ -138,7 +138,11 @@ def without_spark(patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(runtime_module, "parallelism", lambda _: 1)
     patch.setattr(runtime_module, "stored_bytes", lambda _: 0)
     patch.setattr(deploying, "CheckedPipeline", ArrowPipeline)
-    return SimpleNamespace(conf=SimpleNamespace(get=lambda *_: "false"))
+    return SimpleNamespace(
+        conf=SimpleNamespace(get=lambda *_: "false"),
+        addTag=lambda _: None,
+        interruptTag=lambda _: [],
+    )
 
 
 def _result_schema(
