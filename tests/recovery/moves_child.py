@@ -87,7 +87,7 @@ def main(directory: Path, point: str, number: int, moment: str) -> None:
         faults.kill_at(point, number, moment)
     for step in range(rig.state.counters.records, STEPS):
         rig.step(brought(step), step // 5 * rigs.SIZE_MS, gone(step))
-        rig.tiers.decide(0.0)
+        rig.tiers.decide(0.0, 0.0)
         if step % 3 == 0:
             rig.tiers.settle()
         if step % 7 == 0:
