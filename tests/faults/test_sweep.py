@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.faults.arrow_steps import without_spark
 from tests.faults.faulty_disk import FaultyDisk, Kind, Operation
-from tests.faults.sweep import area, chosen_points, sweep
-from tests.faults.workload import expected, found, in_a_hurry, live, require_same, using
+from tests.faults.sweep import Point, area, chosen_points, sweep
+from tests.faults.workload import (
+    QUERIES,
+    WITH_SPARK,
+    expected,
+    found,
+    in_a_hurry,
+    live,
+    require_same,
+    using,
+)
 
-QUICK = 50
+QUICK = 40
+EACH_KIND = 70
+SPARK_POINTS = 20
 
 
 @pytest.fixture
@@ -21,12 +34,18 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
     return without_spark(monkeypatch)
 
 
-def plain_run(spark: Any, directory: Path) -> list[Operation]:
+def plain_run(spark: Any, directory: Path, queries: Sequence[str] = QUERIES) -> list[Operation]:
     """Run without a fault; return what was done to the disk."""
     with using(FaultyDisk(directory)) as disk:
-        live(spark, directory)
-    require_same(found(directory), expected())
+        live(spark, directory, queries=queries)
+    require_same(found(directory), expected(queries))
     return disk.done
+
+
+def spread(points: list[Point], number: int) -> list[Point]:
+    """Take so many of the points, from all parts of the list."""
+    assert len(points) >= number
+    return [points[place * len(points) // number] for place in range(number)]
 
 
 def test_the_workload_reaches_every_kind_of_file(no_spark: Any, tmp_path: Path) -> None:
@@ -34,7 +53,7 @@ def test_the_workload_reaches_every_kind_of_file(no_spark: Any, tmp_path: Path) 
     for place in (
         "state/journal/segment-N.log",
         "state/journal/snapshot-N.snap.tmp",
-        "state/blocks/block",
+        "storage/N/block",
         "state/dead-letters/_tmp-dead-N.parquet",
         "out/totals/_tmp-part-N-N.parquet",
     ):
@@ -47,8 +66,7 @@ def test_the_workload_reaches_every_kind_of_file(no_spark: Any, tmp_path: Path) 
 
 def test_a_fault_at_any_operation_loses_nothing(no_spark: Any, tmp_path: Path) -> None:
     points = chosen_points(plain_run(no_spark, tmp_path / "plain"), 1)
-    some = points[:: len(points) // QUICK]
-    failures = sweep(no_spark, tmp_path, some, expected())
+    failures = sweep(no_spark, tmp_path, spread(points, QUICK), expected())
     assert not failures, "\n".join(failures)
 
 
@@ -57,8 +75,19 @@ def test_a_fault_at_any_operation_loses_nothing(no_spark: Any, tmp_path: Path) -
 def test_a_fault_at_every_kind_of_operation_loses_nothing(
     kind: Kind, no_spark: Any, tmp_path: Path
 ) -> None:
-    points = chosen_points(plain_run(no_spark, tmp_path / "plain"), 6 if kind.tears else 2)
+    points = chosen_points(plain_run(no_spark, tmp_path / "plain"), 20 if kind.tears else 2)
     mine = [point for point in points if point.fault.kind is kind]
-    assert len(mine) >= 50
-    failures = sweep(no_spark, tmp_path, mine, expected())
+    failures = sweep(no_spark, tmp_path, spread(mine, EACH_KIND), expected())
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_fault_loses_nothing_with_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_hurry(monkeypatch)
+    points = chosen_points(plain_run(spark, tmp_path / "plain", WITH_SPARK), 1)
+    some = spread(points, SPARK_POINTS)
+    failures = sweep(spark, tmp_path, some, expected(WITH_SPARK), queries=WITH_SPARK)
     assert not failures, "\n".join(failures)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from tests.faults.faulty_disk import FaultyDisk
 
@@ -41,6 +43,7 @@ BURST_MS = 2_000  # records arrive together, so that there are few steps
 LATENESS = "4 seconds"
 SESSION_GAP_MS = 1_300
 QUERIES = ("one", "two", "sliding", "chain", "session")
+WITH_SPARK = ("two", "sliding", "rows")  # the last is a function over each window's rows
 
 Letter = tuple[str, int, int, str]  # query, partition, offset, reason
 
@@ -92,12 +95,12 @@ def stream() -> tuple[Script, list[Event], list[tuple[int, int]]]:
     planned: list[tuple[int, int | None, bool]] = []  # arrival, event time, too late
     for number in range(SECONDS * 1_000 // SPACING_MS):
         time_ms = START_MS + number * SPACING_MS + chance.randrange(100)
-        delay_ms = chance.choice([0, 30, 200, 200, 2_500])
+        delay_ms = chance.choice([0, 100, 2_800, 2_800])
         planned.append((time_ms + delay_ms, time_ms, False))
     for second in (SECONDS - 1, SECONDS):
         arrival_ms = START_MS + second * 1_000
         planned.append((arrival_ms, START_MS + chance.randrange(900), True))  # longer than is kept
-        planned.append((arrival_ms - 6_000, None, False))
+        planned.append((arrival_ms - 12_000, None, False))
     planned = [(at - at % BURST_MS + BURST_MS, time, late) for at, time, late in planned]
     events, unsound = [], []
     for place, (arrival_ms, time, too_late) in enumerate(sorted(planned, key=lambda each: each[0])):
@@ -132,12 +135,25 @@ def apps(directory: Path) -> dict[str, sw.App]:
     to(second.aggregate(groups=sw.count(), most=sw.max("n"), all=sw.sum("n")), "chain")
     windowed = session.source("events").window(sw.sessions(f"{SESSION_GAP_MS} ms"), by="k")
     to(windowed.aggregate(n=sw.count(), total=sw.sum("v")), "session")
-    return {"one": totals, "two": totals, "sliding": sliding, "chain": chain, "session": session}
+    rows = sw.App("r")
+    to(rows.source("events").window(sw.tumbling("2 seconds")).apply(_totals), "rows")
+    return {
+        "one": totals,
+        "two": totals,
+        "sliding": sliding,
+        "chain": chain,
+        "session": session,
+        "rows": rows,
+    }
+
+
+def _totals(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
 
 def sinks(directory: Path) -> list[Path]:
     """List where panes go."""
-    return [directory / name for name in ("totals", "sliding", "chain", "session")]
+    return [directory / name for name in ("totals", "sliding", "chain", "session", "rows")]
 
 
 def in_a_hurry(patch: pytest.MonkeyPatch) -> None:
@@ -158,7 +174,14 @@ def using(other: FaultyDisk) -> Iterator[FaultyDisk]:
         disk.current = before
 
 
-def live(spark: Any, directory: Path, *, resumes: bool = False, **settings: Any) -> None:
+def live(
+    spark: Any,
+    directory: Path,
+    *,
+    queries: Sequence[str] = QUERIES,
+    resumes: bool = False,
+    **settings: Any,
+) -> None:
     """Be one process: open, deploy, run to the end of the input, close."""
     script, _, _ = stream()
     clock = ManualClock(script.first_arrival_ms)
@@ -167,16 +190,18 @@ def live(spark: Any, directory: Path, *, resumes: bool = False, **settings: Any)
     with sw.Runtime(
         spark,
         journal=directory / "state",
+        storage=directory / "storage",
         policy=SmallSteps(),
         slots=1,
         memory="60 KB",
         tiering=Bootstrap(small_bytes=0, keep_share=0.3),
-        limits=Limits(journal_bytes=150),
+        limits=Limits(journal_bytes=150, function_bytes=400),
         clock=clock,
         **settings,
     ) as runtime:
-        for name, app in apps(directory / "out").items():
-            runtime.deploy(app, name, events=script)
+        described = apps(directory / "out")
+        for name in queries:
+            runtime.deploy(described[name], name, events=script)
         if resumes:
             for query in runtime.queries():
                 runtime.resume(query.name)
@@ -204,7 +229,7 @@ def found(directory: Path) -> Result:
     return Result(rows, Counter(listed))
 
 
-def expected() -> Result:
+def expected(queries: Sequence[str] = QUERIES) -> Result:
     """Work out in plain Python what every run must come to."""
     _, events, unsound = stream()
     sound = [event for event in events if not event.too_late]
@@ -218,16 +243,17 @@ def expected() -> Result:
         "chain": _chained({key: len(group) for key, group in first.items()}),
         "session": _sessions(sound),
     }
-    rows["two"] = rows["one"]
+    rows["two"] = rows["rows"] = rows["one"]
     letters = [(each.partition, each.offset, "too late") for each in events if each.too_late]
     letters += [(partition, offset, "malformed") for partition, offset in unsound]
-    return Result(rows, Counter((query, *each) for query in QUERIES for each in letters))
+    places = Counter((query, *each) for query in queries for each in letters)
+    return Result({query: rows[query] for query in queries}, places)
 
 
 def require_same(result: Result, wanted: Result) -> None:
     """Compare, and say what is missing and what is too much."""
-    for query in QUERIES:
-        got, want = result.rows.get(query, Counter()), wanted.rows[query]
+    for query, want in wanted.rows.items():
+        got = result.rows.get(query, Counter())
         assert got == want, f"{query}: missing {want - got}, too much {got - want}"
     missing, extra = wanted.letters - result.letters, result.letters - wanted.letters
     assert not missing | extra, f"dead letters: missing {missing}, too much {extra}"

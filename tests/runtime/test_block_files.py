@@ -301,3 +301,22 @@ def test_blocks_of_earlier_versions_are_read_and_known_by_their_rows(tmp_path: P
     files.write("b.parquet", pa.py_buffer(b"PAR1 no more"))
     with pytest.raises(StateError, match=r"b.parquet.*is damaged"):
         store.read(Block("b.parquet", 60))
+
+
+def test_a_damaged_name_of_the_storage_is_refused_and_says_where(tmp_path: Path) -> None:
+    storage_files(tmp_path / "journal", tmp_path / "shared")
+    place = tmp_path / "journal" / "storage-name"
+    content = place.read_bytes()
+    for position in range(len(content)):
+        other = bytearray(content)
+        other[position] ^= 1
+        place.write_bytes(other)
+        with pytest.raises(JournalError, match=f"{place} is damaged: .*restore it"):
+            storage_files(tmp_path / "journal", tmp_path / "shared")
+
+
+def test_a_name_of_the_storage_without_a_checksum_is_taken(tmp_path: Path) -> None:
+    name = "0123456789abcdef" * 2
+    (tmp_path / "storage-name").write_text(name)
+    files = storage_files(tmp_path, tmp_path / "shared")
+    assert files.for_spark("x") == str(tmp_path / "shared" / name / "x")

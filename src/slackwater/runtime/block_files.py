@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from slackwater.errors import DescriptionError, JournalError
 from slackwater.spark.sinks.durable_files import make_directory, replace_file, sync_directory
 
 _STORAGE_NAME = "storage-name"
+_NAME = re.compile(r"([0-9a-f]{32})(?: ([0-9a-f]{8}))?")  # and its checksum
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -150,18 +152,32 @@ def storage_files(
     """
     if storage is None:
         return block_files(journal / "blocks", "storage", access)
-    name = journal / _STORAGE_NAME
-    if not name.exists():
-        make_directory(journal, access)
-        replace_file(name, [uuid.uuid4().hex.encode()], access)
-        sync_directory(journal)
-    own = disk.current.read(name).decode(errors="replace")
-    if not re.fullmatch(r"[0-9a-f]{32}", own):
-        raise JournalError(
-            f"{name} is damaged: it should name this journal's directory in {os.fspath(storage)}, "
-            f"and says {own!r}: write the name of that directory into it, or restore it from a copy"
-        )
+    own = _own_name(journal, access)
     return block_files(f"{os.fspath(storage).rstrip('/')}/{own}", "storage", access)
+
+
+def _own_name(journal: Path, access: Access) -> str:
+    """Return the name that is written down beside a journal; the first time, make one."""
+    place = journal / _STORAGE_NAME
+    try:
+        if not place.exists():
+            make_directory(journal, access)
+            name = uuid.uuid4().hex
+            replace_file(place, [f"{name} {zlib.crc32(name.encode()):08x}".encode()], access)
+        sync_directory(journal)  # each time: a process before this one may not have come so far
+        content = disk.current.read(place)
+    except OSError as error:
+        raise JournalError(
+            f"{place} cannot be used ({error}): check its permissions and the space on its disk, "
+            "then try again"
+        ) from error
+    written = _NAME.fullmatch(content.decode(errors="replace"))
+    if written is None or (written[2] and int(written[2], 16) != zlib.crc32(written[1].encode())):
+        raise JournalError(
+            f"{place} is damaged: it should name this journal's directory in storage=: write that "
+            "name (32 digits) into it, or restore it from a copy"
+        )
+    return written[1]
 
 
 def block_files(place: str | os.PathLike[str], field: str, access: Access = PRIVATE) -> BlockFiles:
