@@ -22,6 +22,7 @@ from slackwater.testing import assert_same_panes
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_a_function_that_hangs_is_cancelled_and_its_worker_freed(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -40,10 +41,10 @@ def test_a_function_that_hangs_is_cancelled_and_its_worker_freed(
     checked = F.udf(slow, "string", useArrow=False)
     app = counting(sink, lambda df: df.withColumn("k", checked("k")))
     records = {f"q{n}": records_of(n, poison=n == 1) for n in range(3)}
-    with Runtime(spark, journal=tmp_path / "journal", step_limit="4 seconds") as runtime:
+    with Runtime(spark, journal=tmp_path / "journal", step_limit="10 seconds") as runtime:
         for name, rows in records.items():
             runtime.deploy(app, name, events=script_of(rows))
-        with pytest.raises(QuarantinedError, match=r"1 of 3 .*q1: .*longer than step_limit='4 s'"):
+        with pytest.raises(QuarantinedError, match=r"1 of 3 .*q1: .*longer than step_limit='10 s'"):
             runtime.run()
         healthy = {name for name in records if name != "q1"}
         found = {report.name: report.records for report in runtime.queries()}
@@ -93,3 +94,7 @@ def test_spark_that_was_stopped_is_told_from_one_that_runs(spark: SparkSession) 
         assert jobs.gone() == "its context was stopped"
     finally:
         spark.sparkContext._jsc = context
+
+    silent = StepJobs(spark, patience_s=0.2)
+    silent._ask = threading.Event().wait  # type: ignore[assignment]
+    assert silent.gone() == "its driver's JVM has not answered for 0 s"

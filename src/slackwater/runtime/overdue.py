@@ -61,6 +61,7 @@ class OverdueSteps:
         self._place = place
         self.grace_ms = grace_ms
         self._overdue: dict[RunningStep, _Overdue] = {}
+        self._first_places: dict[int, str] = {}  # by query, until a step of it ends well
 
     def look(self, running: Sequence[RunningStep], steady_ms: float) -> list[RunningStep]:
         """Tell of overdue steps and cancel them; return those that did not end even then."""
@@ -100,9 +101,15 @@ class OverdueSteps:
         """Take note that a step is not running any more; say what of it, if it was overdue."""
         known = self._overdue.pop(running, None)
         if known is None:
+            if self._first_places and running.future.done() and not running.future.exception():
+                for query in running.step.plans:
+                    self._first_places.pop(query, None)
             return None
+        # A try after one that was given up may only wait for a lock that the other one has.
+        places = [self._first_places.setdefault(q, known.place) for q in running.step.plans]
+        place = known.place if known.place in places else f"{places[0]}, and then {known.place}"
         limit = show_ms(round(self._limit_ms))
-        return f"its step took longer than step_limit={limit!r} allows, at {known.place}"
+        return f"its step took longer than step_limit={limit!r} allows, at {place}"
 
     def reason(self, query: int) -> str | None:
         """Tell what the overdue step of a query waits for, if it has one; any thread may ask."""

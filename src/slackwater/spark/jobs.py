@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from slackwater.spark.latebound import classic_jvm
+
+_PATIENCE_S: Final = 60.0  # longer than a JVM that is well collects its garbage
 
 
 class StepJobs:
@@ -19,8 +23,9 @@ class StepJobs:
     themselves within `spark.python.task.killTimeout` (2 s).
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Choose a name that no other runtime has."""
+    def __init__(self, spark: SparkSession, patience_s: float = _PATIENCE_S) -> None:
+        """Choose a name that no other runtime has; the JVM may be silent for `patience_s`."""
+        self._patience_s = patience_s
         self._spark: Any = spark
         self._name = f"slackwater-{uuid.uuid4().hex[:8]}"
         self._classic = classic_jvm(spark) is not None
@@ -47,9 +52,20 @@ class StepJobs:
         """
         if not self._classic:
             return None
+        answer: Future[str | None] = Future()
+        ask = threading.Thread(
+            target=lambda: answer.set_result(self._ask()), name="slackwater-ask", daemon=True
+        )
+        ask.start()
+        try:
+            return answer.result(self._patience_s)
+        except TimeoutError:
+            return f"its driver's JVM has not answered for {self._patience_s:.0f} s"
+
+    def _ask(self) -> str | None:
         try:
             stopped = bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except (Py4JError, OSError) as error:
+        except (Py4JError, OSError, RuntimeError) as error:
             return f"its driver's JVM does not answer ({type(error).__name__}: {error})"
         except AttributeError:  # stopped by this process
             return "its context was stopped"
