@@ -3,12 +3,13 @@
     python jvm_child.py DIRECTORY SECONDS
 
 prints the JVM's process, a line per committed step, and "finished" at the end of its input, which
-comes in at a fixed rate for so many seconds.
+comes in at a fixed rate for so many seconds from the first start on.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import slackwater as sw
@@ -26,9 +27,13 @@ class Progress:
         print("step", report.step, flush=True)
 
 
-def main(directory: Path, seconds: int, start_ms: int) -> None:
+def main(directory: Path, seconds: int) -> None:
     """Run to the end of all inputs, or of the JVM."""
     spark = sw.session("local[2]")
+    begun = directory / "begun"
+    if not begun.exists():
+        begun.write_text(str(int(time.time() * 1_000)))
+    start_ms = int(begun.read_text())
     app = sw.App("counts")
     windows = app.source("events").window(sw.tumbling("1 second", offset="spread"), by="key")
     windows.aggregate(n=sw.count()).to(sw.parquet(directory / "out"))
@@ -46,4 +51,4 @@ def main(directory: Path, seconds: int, start_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
