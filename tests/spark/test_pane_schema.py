@@ -56,7 +56,7 @@ def described(sinks: dict[str, MemorySink]) -> App:
     to(events.window(windows).aggregate(**extremes, **sketches), "extremes")
     counted = events.window(windows, by="k").aggregate(n=sw.count(), total=sw.sum("m"))
     derived = counted.derive(
-        half=lambda rows: pc.cast(rows["n"], pa.uint8()), same=lambda rows: rows["total"]
+        half=lambda rows: pc.cast(rows["n"], pa.int16()), same=lambda rows: rows["total"]
     )
     to(derived, "derived")
     to(counted.window(sw.tumbling("4 s"), by="k").aggregate(most=sw.max("total")), "stage")
@@ -82,7 +82,13 @@ def described(sinks: dict[str, MemorySink]) -> App:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("limits", [Limits(), Limits(window_rows=0)], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(), id="driver"),
+        pytest.param(Limits(window_rows=0), id="spark", marks=pytest.mark.slow),
+    ],
+)
 def test_panes_have_the_columns_that_their_sink_was_told_of(
     limits: Limits, spark: SparkSession
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from slackwater.app.bounds import WEIGHT
@@ -59,7 +60,9 @@ def window_frame(
         if template.keeps_rows:
             parts.append(spark.createDataFrame(table, schema=template.pipeline.columns))
         else:
-            parts.append(spark.createDataFrame(table))
+            # Left to itself, Spark would take a timestamp without a zone for one of the session's.
+            schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+            parts.append(spark.createDataFrame(table, schema=schema))
     if files:
         stored = checked_parquet(spark, files)
         parts.append(stored.select(*map(quoted, template.state_columns)))
