@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from tests.cli.conftest import Invoke
 
+import slackwater as sw
 from slackwater.lateness.cleanup import Cover
 from slackwater.lateness.observed import Seen, bin_of
 from slackwater.lateness.state import Amendment, LatenessChange, LatenessWish
@@ -21,6 +23,7 @@ from slackwater.sampling.audits import Audits
 from slackwater.sampling.monitor import Monitor
 from slackwater.spark.keyed_rows import FIRST, LAST
 from slackwater.spark.sources.base import Range
+from slackwater.testing import ManualClock, scripted
 
 START_MS = 1_704_067_200_000  # 2024-01-01
 WINDOWS = {"size_ms": 5_000, "slide_ms": 2_000, "offset_ms": 0, "spread": True}
@@ -61,7 +64,7 @@ def test_status_shows_the_sessions_that_are_held(invoke: Invoke, tmp_path: Path)
 def test_status_says_what_was_asked_of_a_sampled_query_and_what_is_kept(
     invoke: Invoke, tmp_path: Path
 ) -> None:
-    audits = Audits(audited=20, held=19, caution=1.15)
+    audits = Audits(audited=20, held=19, caution=1.15, doubted=True)
     learned = Monitor(windows=9, audits=audits, sampled_share=0.125).to_json()
     ledger = Ledger(tmp_path, durable=False)
     for name, asked in (("views", [0.05, 0.95, None]), ("groups", [0.1, 0.9, 0.01])):
@@ -86,6 +89,9 @@ def test_status_says_what_was_asked_of_a_sampled_query_and_what_is_kept(
     page = [" ".join(line.split()) for line in invoke("status", tmp_path).stdout.splitlines()]
     assert "views 5.0% at 95.0%, the total 12.5% 20 95.0% 1.15" in page
     assert "groups 10.0% at 90.0%, groups of 1.00% or more, one rate 12.5% 20 95.0% 1.15" in page
+    (doubt,) = [line for line in page if line.startswith("doubted: views")]
+    assert "19 of 20" in doubt
+    assert "met = false" in doubt
     ledger.close()
 
 
@@ -221,3 +227,27 @@ def test_status_of_what_is_no_journal_says_so_in_one_line(
     assert result.stderr.startswith("error: ")
     assert "holds no journal" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("lateness", ["1 hour", sw.cover(0.99, start="1 hour")])
+def test_late_events_are_counted_by_their_windows_whatever_was_wished_of_them(
+    spark: SparkSession, invoke: Invoke, tmp_path: Path, lateness: Any
+) -> None:
+    events = scripted("ts timestamp, user string", event_time="ts", watermark=sw.bounded("0 s"))
+    events.add(ts="2024-01-01 00:00:01", user="a").add(ts="2024-01-01 00:00:20", user="a")
+    for minute in range(1, 4):  # each in a step of its own, and so a pane
+        for user in "ab":
+            events.add(ts="2024-01-01 00:00:05", user=user, arrives=f"2024-01-01 00:0{minute}:00")
+    events.end("2024-01-02 00:00:00")
+    app = sw.App("t")
+    windows = app.source("events").window(sw.tumbling("10 seconds"), by="user")
+    windows.aggregate(n=sw.count()).to(sw.memory(), lateness=lateness)
+    clock = ManualClock(events.first_arrival_ms)
+    with sw.Runtime(spark, journal=tmp_path, clock=clock) as rt:
+        rt.deploy(app, "q", events=events)
+        rt.run(seconds=600)
+    (query,) = json.loads(invoke("status", tmp_path, "--json").stdout)["queries"]
+    (first,) = [it for it in query["kept_windows"] if it["start_ms"] == 1_704_067_200_000]
+    (pane,) = [it for it in query["open_windows"] if it["start_ms"] == 1_704_067_200_000]
+    assert (first["late_events"], first["waiting"], pane["panes"]) == (6, 0, 4)

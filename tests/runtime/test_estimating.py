@@ -79,6 +79,7 @@ def estimated(
     as_of_ms: float | None = None,
     group_share: float | None = None,
     extrapolates: bool = True,
+    trusted: bool = True,
 ) -> tuple[list[dict[str, Any]], Any]:
     facts = SampleFacts(
         Target(0.05, 0.95, group_share),
@@ -88,6 +89,7 @@ def estimated(
         as_of_ms,
         600,
         extrapolates,
+        trusted,
     )
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     window = ClosingWindow("q", 0, 0, 3_000, 0, "early", (SliceState((table,)),), facts)
@@ -165,8 +167,29 @@ def test_groups_have_bounds_of_their_own_where_that_is_asked() -> None:
     met = {each["k"]: each["met"] for each in rows}
     assert met["small"] is False
     assert set(lesson.promised) == {f"{name} of big" for name in AGGREGATES if name != "most"}
-    in_all, _ = estimated([*strata, counted(4_000, 1_000, 0)])
-    assert len({each["met"] for each in in_all}) == 1
+
+
+def test_met_is_said_of_each_row_also_where_the_total_has_the_bound() -> None:
+    rng = np.random.default_rng(4)
+    strata = [row("big", rng.normal(10, 0.5, 900), 0), row("small", rng.normal(10, 0.5, 4), 0)]
+    rows, lesson = estimated([*strata, counted(4_000, 1_000, 0)])
+    for each in rows:
+        widest = max(
+            max(each[f"{name}_high"] - each[name], each[name] - each[f"{name}_low"]) / each[name]
+            for name in AGGREGATES
+            if name != "most"
+        )
+        assert each["met"] == (widest <= 0.05), (each["k"], widest)
+    assert {each["k"]: each["met"] for each in rows}["small"] is False
+    assert set(lesson.promised) == {name for name in AGGREGATES if name != "most"}
+
+
+def test_no_row_says_that_the_error_is_kept_where_audits_found_otherwise() -> None:
+    sample = [row("a", [1.0] * 9, 0), counted(9, 9, 0)]
+    trusted, _ = estimated(sample)
+    doubted, _ = estimated(sample, trusted=False)
+    assert [each["met"] for each in (*trusted, *doubted)] == [True, False]
+    assert doubted[0]["n_low"] == trusted[0]["n_low"]
 
 
 def test_a_row_from_nowhere_tells_of_a_changed_event_time() -> None:

@@ -70,6 +70,7 @@ class BoundsStatus:
     held: int
     coverage: float | None
     caution: float
+    doubted: bool = False  # bounds held too seldom: no row says that it keeps the error
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ def _bounds_status(state: QueryState) -> BoundsStatus | None:
         held=audits.held,
         coverage=audits.coverage,
         caution=audits.caution,
+        doubted=audits.doubted,
     )
 
 

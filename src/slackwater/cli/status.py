@@ -180,6 +180,14 @@ def _print_bounds(queries: Sequence[QueryStatus]) -> None:
         )
     output.print()
     print_table(table)
+    for name, it in bounded:
+        if it.doubted:
+            doubt = (
+                f"doubted: {name}: bounds held in {it.held:,} of {it.audited:,} audited results, "
+                f"where {it.confidence:.1%} was asked for: rows say met = false until they hold "
+                "again; do late events differ from others?"
+            )
+            output.print(f"[yellow]{escape(doubt)}[/yellow]", soft_wrap=True)
 
 
 def _print_trouble(report: JournalReport) -> None:

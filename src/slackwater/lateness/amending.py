@@ -91,6 +91,7 @@ class LateStep:
     by_window: Mapping[int, int]
     seen: Seen
     amendments: Mapping[int, Amendment]  # of all windows with late rows, this step's included
+    learns: bool = True
 
     @classmethod
     def of(
@@ -98,8 +99,13 @@ class LateStep:
         past: PastWindows,
         rows: Mapping[int, int],
         before_ms: int | None,
+        *,
+        learns: bool = True,
     ) -> LateStep:
-        """Sort the rows that a step brought, by slice, into those in time and late ones."""
+        """Sort the rows that a step brought, by slice, into those in time and late ones.
+
+        Where nothing is to be learned from them, `rows` need not hold those in time.
+        """
         grid, by_window = past.grid, dict[int, int]()
         on_time, late = 0, dict[int, int]()
         for slice_ms, count in rows.items():
@@ -118,7 +124,7 @@ class LateStep:
             amendments[window_ms] = replace(
                 known, waiting=known.waiting + count, late=known.late + count
             )
-        return cls(past, by_window, Seen(on_time, late), amendments)
+        return cls(past, by_window, Seen(on_time, late), amendments, learns)
 
     def amending(self, *, now: bool) -> Amending | None:
         """Say which windows may be amended; None where all are, with every late row."""
@@ -133,9 +139,9 @@ class LateStep:
         past, state, after_ms = self.past, self.past.state, self.past.watermark_ms
         fired = {firing.window_ms for firing in closing.firings}
         first = sum(firing.pane == 0 for firing in closing.firings)
-        seen = replace(self.seen, windows=first)
+        seen = replace(self.seen, windows=first) if self.learns else Seen()
         amendments, settled = {}, []
-        for window_ms, amendment in self.amendments.items() if past.wish.trigger else ():
+        for window_ms, amendment in self.amendments.items():
             if past.over(window_ms) and window_ms not in closing.waiting:
                 settled.append(window_ms)
             elif window_ms in fired:
@@ -144,8 +150,8 @@ class LateStep:
                 amendments[window_ms] = amendment
         return LatenessChange(
             seen=seen,
-            since_ms=after_ms if state.since_ms is None else None,
-            bounds=self._bounds(seen),
+            since_ms=after_ms if self.learns and state.since_ms is None else None,
+            bounds=self._bounds(seen) if self.learns else None,
             amendments=amendments,
             settled=tuple(settled),
         )

@@ -76,7 +76,7 @@ def _bounded(
         )
         found = judged(seen, functions, count)
     columns = {name: result[name] for name in result.column_names if name not in functions}
-    met = np.full(count, bool(rows.num_rows))
+    met = np.full(count, bool(rows.num_rows) and facts.trusted)
     learned: dict[str, Spread] = {}
     promised: dict[str, tuple[float, float, float]] = {}
     for name in functions:

@@ -1,6 +1,7 @@
 """Audits: early results compared with exact ones, from late panes or by reading a window again.
 
-A query with exact panes is audited by them, window by window. Another one is audited in a share of
+A query with exact panes is audited by the last one of each window, once the window is over: until
+then, late events may still amend it. Another one is audited in a share of
 its windows: once the source says that all of a window has come, its records are read again, all of
 them, beside the steps. What audits find is kept with what the query has learned.
 """
@@ -55,31 +56,40 @@ def exact_results(
     return found
 
 
-def audit_panes(
+def exact_truths(
     sampler: QuerySampler,
     template: Template,
     windows: Sequence[ClosingWindow],
     results: Mapping[ClosingWindow, pa.Table],
-) -> None:
-    """Compare the first exact pane of each window with the early one before it.
+    loaded: Callable[[ClosingWindow], ClosingWindow | None],
+) -> dict[int, dict[str, float] | None]:
+    """Say what exact panes tell of early ones, by their windows' ends; None: it is not known.
 
-    `results` are the panes that a function made, where the output has one.
+    `results` are the panes that a function made, where the output has one. `loaded` brings a
+    window's state into the driver, unless it is too large for that.
     """
-    first = [window for window in windows if window.pane == 1 and not window.in_files]
-    first = [window for window in first if sampler.promised(window.end_ms) is not None]
-    if template.output.function is not None:
-        columns = [field.name for field in template.pipeline.columns.fields]
-        for window in first:
-            lesson, exact = sampler.promised(window.end_ms), results.get(window)
-            if lesson is not None and exact is not None:
-                rows = held_columns(window, columns)
-                truth = applied_truth(sampler.wish, lesson, rows, partial(_known, exact))
-                sampler.compare(window.end_ms, truth)
-    elif first:
-        shape = template.pipeline.shapes[0]
-        exact = exact_results(shape, first, by_group=sampler.wish.groups is not None)
-        for window, truth in zip(first, exact, strict=True):
-            sampler.compare(window.end_ms, truth)
+    found: dict[int, dict[str, float] | None] = {}
+    held: list[ClosingWindow] = []
+    for window in windows:
+        lesson = sampler.promised(window.end_ms)
+        if lesson is None:
+            continue
+        found[window.end_ms] = None
+        whole = loaded(window)
+        if whole is None:
+            continue
+        if template.output.function is None:
+            held.append(whole)
+        elif (exact := results.get(window)) is not None:
+            columns = [field.name for field in template.pipeline.columns.fields]
+            rows = held_columns(whole, columns)
+            truth = applied_truth(sampler.wish, lesson, rows, partial(_known, exact))
+            found[window.end_ms] = truth
+    if held:
+        shape, by_group = template.pipeline.shapes[0], sampler.wish.groups is not None
+        exact_ones = exact_results(shape, held, by_group=by_group)
+        found |= {window.end_ms: it for window, it in zip(held, exact_ones, strict=True)}
+    return found
 
 
 def _known(result: pa.Table) -> pa.Table:

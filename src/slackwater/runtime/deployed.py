@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from slackwater.app.windows import KeyedWindows
 from slackwater.lateness.amending import PastWindows
@@ -17,6 +18,8 @@ from slackwater.runtime.sampler import QuerySampler
 from slackwater.runtime.state import QueryState
 from slackwater.spark.frames import Template
 from slackwater.spark.sources.base import SourceReader
+
+Rows = TypeVar("Rows")
 
 _NO_WISH = LatenessWish()
 _LOOK_AGAIN_MS = 100  # how soon a window that is about to be due is looked at once more
@@ -64,11 +67,37 @@ class DeployedQuery:
 
     def past_windows(self, watermark_ms: int) -> PastWindows | None:
         """Look at the past windows at a watermark; None where nothing is to be known of them."""
-        state = self.state.lateness
-        if not self.wish.learns and not state.bounds:
+        if not self.wish.learns and not self.state.lateness.bounds:
             return None
-        gone_until_ms = self.state.gone_until_ms
+        return self.kept_windows(watermark_ms)
+
+    def kept_windows(self, watermark_ms: int) -> PastWindows:
+        """Look at the past windows at a watermark."""
+        state, gone_until_ms = self.state.lateness, self.state.gone_until_ms
         return PastWindows(self.wish, self.grid, self.bounds, state, watermark_ms, gone_until_ms)
+
+    def late_slices(self, arrived: Mapping[int, Rows]) -> dict[int, Rows]:
+        """Return, of what a step brought by slices, that which comes to windows that have ended.
+
+        Nothing where ended windows are not kept, or each key has windows of its own.
+        """
+        before_ms = self.state.watermark_ms
+        if before_ms is None or not self.wish.first_ms:
+            return {}
+        if isinstance(self.template.output.windows, KeyedWindows):
+            return {}
+        ends_ms = before_ms - self.grid.size_ms
+        return {
+            start: rows
+            for start, rows in arrived.items()
+            if start < before_ms and any(w <= ends_ms for w in self.grid.windows_of(start))
+        }
+
+    def is_over(self, end_ms: int) -> bool:
+        """Tell whether the window that ends here has had its last pane."""
+        start_ms, gone_until_ms = end_ms - self.grid.size_ms, self.state.gone_until_ms
+        gone = gone_until_ms is not None and start_ms <= gone_until_ms
+        return gone and start_ms not in self.state.lateness.waiting
 
     def over_early(self, slices: Collection[int]) -> tuple[int, ...]:
         """Name the slices, of some whose windows are all over, that have windows before them."""

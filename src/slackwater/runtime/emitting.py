@@ -232,6 +232,10 @@ class PaneEmitter:
             return window
         return replace(window, slices=tuple(map(self._staged.in_memory, window.slices)))
 
+    def loaded(self, template: Template, window: ClosingWindow) -> ClosingWindow | None:
+        """Return a window with all of its state in the driver; None where it is too large."""
+        return None if self._is_large(template, window) else self._in_memory(window)
+
     def _is_large(self, template: Template, window: ClosingWindow) -> bool:
         """Tell whether Spark computes a window from its files: the driver need not hold it."""
         limits = self._limits

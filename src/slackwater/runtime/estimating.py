@@ -55,7 +55,7 @@ def _estimate(
         own = {place: Spread(0.0, 0.0) for place in sample.places[near].tolist() if place}
         own = own if len(own) <= MOST_GROUPS else {}
     columns: dict[str, pa.Array] = {key: sample.keys[key] for key in shape.by}
-    met = np.ones(groups, dtype=bool)
+    met = np.full(groups, facts.trusted)
     learned: dict[str, Spread] = {}
     promised: dict[str, tuple[float, float, float]] = {}
     labels = _labels(sample.keys, groups) if target.group_share is not None else []
@@ -67,13 +67,12 @@ def _estimate(
             columns[name + column] = pa.array(values, mask=unknown)
         if lin is None or not groups:
             continue
+        met &= found.relative() <= target.relative  # each row speaks for itself
         if target.group_share is None:
             total, whole = all_groups(name, aggregate, sample, facts, counted)
-            met &= bool(total.relative()[0] <= target.relative)
             learned[name] = spreads(sample.strata, whole)[0]
             promised[name] = (total.value[0], total.low[0], total.high[0])
         else:
-            met &= found.relative() <= target.relative
             for index in np.flatnonzero(qualifies).tolist():
                 promised[f"{name} of {labels[index]}"] = (
                     found.value[index],

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from slackwater.progress.closing import Closing, close_windows
 from slackwater.progress.epochs import DelayMoments
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.progress.watermarks import PartitionTime
-from slackwater.runtime.auditing import audit_panes
+from slackwater.runtime.auditing import exact_truths
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.chains import ChainedQuery, follow_chain
 from slackwater.runtime.clock import Clock
@@ -33,7 +34,7 @@ from slackwater.runtime.placing import Placed, Placer
 from slackwater.runtime.planning import PlannedStep
 from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
-from slackwater.runtime.sampler import SampledStep, stragglers
+from slackwater.runtime.sampler import QuerySampler, SampledStep, stragglers
 from slackwater.runtime.state import Counters, KeyedChange, PlannedRange, QueryChange, SliceState
 from slackwater.sampling.monitor import Monitor
 from slackwater.spark.failures import during
@@ -47,6 +48,8 @@ from slackwater.spark.steps import Piece, StepRunner
 
 logger = logging.getLogger("slackwater")
 
+_Truths = Mapping[int, Mapping[int, Mapping[str, float] | None]]  # by query, and a window's end
+
 
 @dataclass(frozen=True)
 class _Advance:
@@ -58,6 +61,7 @@ class _Advance:
     duty: DeadLetterDuty | None
     newest_arrival_ms: float | None
     monitor: Monitor | None = None  # of a query that samples, before its windows taught it more
+    doubted: bool | None = None  # whether audits did doubt that query before the step
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,9 @@ class StepExecutor:
                 # What may fail is done now: a step that is committed must not run again.
                 inputs = () if outcome is None else _input_reports(outcome.statistics)
                 swept = _sweeps(advances)
+                truths: _Truths = {}
+                with _harmless("early panes were not audited"):
+                    truths = self._truths(step.template, advances, emission)
             except BaseException:
                 self._withdraw(advanced.queries)
                 raise
@@ -145,7 +152,7 @@ class StepExecutor:
         with _harmless("old window state was not given up"):
             self._placer.discard(obsolete)
         with _harmless("what was promised early was not noted"):
-            _remember_promises(step, advances, emission)
+            _remember_promises(step, advances, emission, truths)
         journal_ms += watch.lap_ms()
         committed_ms = self._clock.now_ms()
         return StepReport(
@@ -289,8 +296,11 @@ class StepExecutor:
             slices = query.over_early(closing.too_late)
             duty = DeadLetterDuty(step.number, query.number, plan, rejected > 0, until, slices)
         windows = _closing_windows(query, arrived, placed, closing, sampled)
-        monitor = None if sampled is None else sampled.monitor
-        return _Advance(query, change, windows, duty, max(arrivals, default=None), monitor)
+        monitor, doubted = None, None
+        if sampled is not None and query.sampler is not None:
+            monitor, doubted = sampled.monitor, query.sampler.monitor(state).audits.doubted
+        newest_ms = max(arrivals, default=None)
+        return _Advance(query, change, windows, duty, newest_ms, monitor, doubted)
 
     def _late_step(
         self,
@@ -299,11 +309,18 @@ class StepExecutor:
         arrived: Mapping[int, pa.Table],
         after_ms: int | None,
     ) -> LateStep | None:
-        """Look at what came late, where it matters how late it was."""
-        if after_ms is None or (past := query.past_windows(after_ms)) is None:
+        """Look at what came late: how much to each window, and how late where that matters."""
+        before_ms = query.state.watermark_ms
+        if after_ms is None:
             return None
+        past, learns = query.past_windows(after_ms), True
+        if past is None:
+            arrived = query.late_slices(arrived)
+            if not arrived:
+                return None
+            past, learns = query.kept_windows(after_ms), False
         rows = {start: _row_count(step.template, table) for start, table in arrived.items()}
-        return LateStep.of(past, rows, query.state.watermark_ms)
+        return LateStep.of(past, rows, before_ms, learns=learns)
 
     def _keep(self, query: DeployedQuery, arrived: dict[int, pa.Table], closing: Closing) -> Placed:
         """Place the new rows that some window may still need."""
@@ -311,6 +328,22 @@ class StepExecutor:
         return self._placer.place(
             query, {start: table for start, table in arrived.items() if start not in gone}
         )
+
+    def _truths(
+        self, template: Template, advances: Sequence[_Advance], emission: Emission
+    ) -> _Truths:
+        """Compute what exact panes tell of early ones, while their state is there to read."""
+        return {
+            advance.query.number: exact_truths(
+                advance.query.audits,
+                template,
+                advance.windows,
+                emission.results,
+                partial(self._emitter.loaded, template),
+            )
+            for advance in advances
+            if advance.query.audits is not None and advance.windows
+        }
 
     def _withdraw(self, advances: Sequence[_Advance]) -> None:
         """Remove the files of a step that will be tried again, and write its own."""
@@ -433,7 +466,9 @@ def _closing_text(advances: Sequence[_Advance]) -> str:
     return f"while the window of {first.query} from {start} to {end} UTC was emitted{others}"
 
 
-def _remember_promises(step: PlannedStep, advances: Sequence[_Advance], emission: Emission) -> None:
+def _remember_promises(
+    step: PlannedStep, advances: Sequence[_Advance], emission: Emission, truths: _Truths
+) -> None:
     """Note what was promised early, to audit it, and compare what exact panes tell."""
     for advance in advances:
         query = advance.query
@@ -445,8 +480,29 @@ def _remember_promises(step: PlannedStep, advances: Sequence[_Advance], emission
                 [(window.end_ms, emission.lessons[window]) for window in early],
                 untrusted_ms=max(ahead_ms),
             )
+            _tell_doubt(query, query.sampler, advance)
         elif query.audits is not None:
-            audit_panes(query.audits, step.template, advance.windows, emission.results)
+            for end_ms, truth in truths.get(query.number, {}).items():
+                query.audits.amended(end_ms, truth)
+            query.audits.settle(query.is_over)
+
+
+def _tell_doubt(query: DeployedQuery, sampler: QuerySampler, advance: _Advance) -> None:
+    """Say when audits begin to doubt what a query promises, and when they do no longer."""
+    before = False if advance.doubted is None else advance.doubted
+    audits = sampler.monitor(query.state).audits
+    if audits.doubted and not before:
+        logger.warning(
+            "%s: bounds held in %d of %d audited results, too few for a confidence of %g: its rows "
+            "say met = false until they hold again. Do late events differ from others? Exact panes "
+            "(lateness=...) are right either way",
+            query.state.name,
+            audits.held,
+            audits.audited,
+            sampler.wish.confidence,
+        )
+    elif before and not audits.doubted:
+        logger.info("%s: its bounds hold again", query.state.name)
 
 
 def _grown_slack(

@@ -403,5 +403,5 @@ class Runtime:
             arrivals_per_s=live.arrivals_per_s,
             lags=live.lags,
             lost=live.lost,
-            bounds=None if query.sampler is None else query.sampler.monitor(state).audits,
+            bounds=None if query.sampler is None else query.sampler.audits(state),
         )

@@ -21,7 +21,8 @@ class SampleFacts:
     """Say how a window was sampled, and up to when its records were read.
 
     `as_of_ms` None: the source itself said that all have come. `extrapolates` False: what is
-    missing is left out, as K-Slack does.
+    missing is left out, as K-Slack does. Where bounds are not `trusted`, no row says that it keeps
+    the error asked for.
     """
 
     target: Target
@@ -31,6 +32,7 @@ class SampleFacts:
     as_of_ms: float | None
     width_ms: int
     extrapolates: bool = True
+    trusted: bool = True  # no: audits found that bounds hold too seldom
 
     @property
     def bounded(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from slackwater.progress.watermarks import PartitionId, Watermarks
 from slackwater.runtime.sample_facts import SampleFacts, WindowLesson
 from slackwater.runtime.samples import STEP
 from slackwater.runtime.state import PlannedRange, QueryState, SliceState
-from slackwater.sampling.audits import audited
+from slackwater.sampling.audits import Audits, audited
 from slackwater.sampling.delays import DelayCounts, Floats
 from slackwater.sampling.monitor import Monitor
 from slackwater.sampling.planner import Planner, SamplePlan, substream_ms
@@ -30,7 +31,7 @@ from slackwater.spark.sources.base import SourceReader
 
 _RETRY_MS = 100.0  # how long to wait for more where a sample did not suffice
 _LONG_AGO_MS = -(1 << 53)
-_REMEMBERED = 64  # windows whose promises wait for an audit
+_REMEMBERED = 512  # windows whose promises wait for an audit
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ class QuerySampler:
         self._read: deque[tuple[float, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
         self._promises: dict[int, WindowLesson] = {}
         self._to_audit: deque[tuple[int, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
+        self._latest: dict[int, Mapping[str, float]] = {}  # what exact panes have said so far
         self._found: deque[tuple[WindowLesson, Mapping[str, float]]] = deque()
+        self._counted = 0  # of those found, by the step that is under way
+        self._lock = threading.Lock()  # exact panes come from another query's steps
 
     def monitor(self, state: QueryState) -> Monitor:
         """Return what is known, as of the last commit."""
@@ -125,6 +129,8 @@ class QuerySampler:
             start: table.append_column(STEP, pa.array(np.full(table.num_rows, step, np.int64)))
             for start, table in arrived.items()
         }
+        with self._lock:
+            self._counted = len(self._found)
         monitor = self._audited(self.monitor(state)).delayed(_delays([*arrived.values()]))
         sample = SamplePlan.from_json(plan[0][1].sample)
         ends_ms = sample.closes_ms
@@ -144,6 +150,7 @@ class QuerySampler:
             as_of_ms=sample.as_of_ms if early else None,
             width_ms=self._planner.width_ms,
             extrapolates=self.wish.method != "slack",
+            trusted=not monitor.audits.doubted,
         )
         return SampledStep(tagged, watermarks, early, monitor, facts)
 
@@ -174,15 +181,19 @@ class QuerySampler:
         """
         as_of_ms = SamplePlan.from_json(plan[0][1].sample).as_of_ms
         until = {(index, piece.partition): piece.until for index, piece in plan}
+        with self._lock:
+            for _ in range(self._counted):
+                self._found.popleft()
+            self._counted = 0
+            self._promises.update(windows)
+            for end_ms in sorted(self._promises)[:-_REMEMBERED]:
+                self._settle(end_ms)
         for end_ms, lesson in windows:
-            self._promises[end_ms] = lesson
             number = end_ms // self._grid.slide_ms
             if lesson.promised and hash64_one(number) * 2.0**-64 < self.wish.audit:
                 since_ms = end_ms - self._grid.size_ms - untrusted_ms
                 earlier = [at for read_ms, at in self._read if read_ms < since_ms]
                 self._to_audit.append((end_ms, earlier[-1] if earlier else {}))
-        while len(self._promises) > _REMEMBERED:
-            del self._promises[min(self._promises)]
         self._read.append((as_of_ms, until))
 
     def take_audits(self) -> list[tuple[int, dict[PartitionId, int]]]:
@@ -198,14 +209,40 @@ class QuerySampler:
 
     def compare(self, end_ms: int, truth: Mapping[str, float]) -> None:
         """Take note of a window's exact results; they count from the query's next step on."""
-        promised = self._promises.pop(end_ms, None)
-        if promised is not None:
+        with self._lock:
+            if end_ms in self._promises:
+                self._latest[end_ms] = truth
+            self._settle(end_ms)
+
+    def amended(self, end_ms: int, truth: Mapping[str, float] | None) -> None:
+        """Take note of an exact pane of a window, which a later one may amend; None: not known."""
+        with self._lock:
+            self._latest.pop(end_ms, None)
+            if truth is None:
+                self._promises.pop(end_ms, None)  # earlier panes are not the truth any more
+            elif end_ms in self._promises:
+                self._latest[end_ms] = truth
+
+    def settle(self, over: Callable[[int], bool]) -> None:
+        """Compare the last exact panes of windows that are over, told by their ends."""
+        with self._lock:
+            for end_ms in [end_ms for end_ms in self._latest if over(end_ms)]:
+                self._settle(end_ms)
+
+    def audits(self, state: QueryState) -> Audits:
+        """Return what audits have found so far, with what the next step will count."""
+        with self._lock:
+            return self._audited(self.monitor(state), uncounted=True).audits
+
+    def _settle(self, end_ms: int) -> None:
+        promised, truth = self._promises.pop(end_ms, None), self._latest.pop(end_ms, None)
+        if promised is not None and truth is not None:
             self._found.append((promised, truth))
 
-    def _audited(self, monitor: Monitor) -> Monitor:
+    def _audited(self, monitor: Monitor, *, uncounted: bool = False) -> Monitor:
         audits, target = monitor.audits, self._planner.target
-        while self._found:
-            lesson, truth = self._found.popleft()
+        found = list(self._found)
+        for lesson, truth in found if uncounted else found[: self._counted]:
             audits = audited(
                 audits,
                 lesson.promised,

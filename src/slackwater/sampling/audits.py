@@ -5,6 +5,9 @@ the truth or not. Where fewer do than the confidence says, by more than chance a
 grows *cautious*: it samples for a smaller error than was asked for, and intervals are widened by
 the same factor. Kept promises let the caution fade.
 
+Wider intervals need not be wide enough. Where misses are far more than chance allows, results are
+*doubted*: no row says that it keeps the error asked for, until enough intervals hold again.
+
 Stragglers that differ from the rest are another matter: no sample of what has arrived tells of
 them. So audits also learn by how much results are off *for each share of the window that was
 missing*; the planner waits until little enough is missing, and intervals allow for the rest.
@@ -22,6 +25,8 @@ Promise = tuple[float, float, float]  # a value and its bounds
 RECENT = 40  # audits that caution looks at
 _GROWTH = 1.15
 _MOST_CAUTION = 4.0
+_LITTLE_CHANCE = 0.01  # that so many miss where the confidence holds: from then on, doubt
+_TO_TRUST = 20  # audited windows in a row, with as few misses as the confidence says, that end it
 _LEAST_AUDITS = 5  # before results are said to be off for a reason
 _LEAST_MISSING = 0.002  # of a window; less tells nothing of stragglers
 
@@ -35,6 +40,8 @@ class Audits:
     within: int = 0
     recent: tuple[bool, ...] = ()  # newest last
     caution: float = 1.0
+    doubted: bool = False
+    since: tuple[bool, ...] = ()  # a result of each window, for doubt; newest last
     # Of relative errors over missing shares: how many count, their mean and variance.
     off: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
@@ -87,23 +94,56 @@ class Audits:
             return replace(counted, caution=caution)
         return counted
 
+    def of_window(self, *, held: bool, confidence: float) -> Audits:
+        """Begin to doubt results that miss too often, or end it where they hold again.
+
+        One result of each window counts: those of a window miss together, which is no evidence.
+        """
+        since = (*self.since, held)[-RECENT:]
+        if not self.doubted:
+            begins = not held and _too_few(since, confidence, _LITTLE_CHANCE)
+            return replace(self, doubted=begins, since=() if begins else since)
+        newest = since[-_TO_TRUST:]
+        misses = len(newest) - sum(newest)
+        ends = len(newest) == _TO_TRUST and misses <= (1.0 - confidence) * _TO_TRUST + 1e-9
+        return replace(self, doubted=not ends, since=newest if ends else since)
+
     def to_json(self) -> list[Any]:
         """Write the counts as JSON values."""
-        bits = "".join("1" if held else "0" for held in self.recent)
-        return [self.audited, self.held, self.within, bits, self.caution, list(self.off)]
+        doubt = [self.doubted, _bits(self.since)]
+        recent = _bits(self.recent)
+        return [self.audited, self.held, self.within, recent, self.caution, list(self.off), *doubt]
 
     @classmethod
     def from_json(cls, cells: list[Any]) -> Audits:
         """Read what `to_json` wrote."""
-        audited, held, within, bits, caution, off = cells
-        recent = tuple(bit == "1" for bit in bits)
-        return cls(audited, held, within, recent, caution, (off[0], off[1], off[2]))
+        audited, held, within, bits, caution, off, *doubt = cells
+        doubted, since = doubt or (False, "")  # older journals have none
+        spread = (off[0], off[1], off[2])
+        return cls(
+            audited,
+            held,
+            within,
+            _from_bits(bits),
+            caution,
+            doubted=doubted,
+            since=_from_bits(since),
+            off=spread,
+        )
 
 
-def _too_few(recent: tuple[bool, ...], confidence: float) -> bool:
-    """Tell whether so many misses are unlikely (below 10 %) where the confidence holds."""
+def _bits(held: tuple[bool, ...]) -> str:
+    return "".join("1" if each else "0" for each in held)
+
+
+def _from_bits(bits: str) -> tuple[bool, ...]:
+    return tuple(bit == "1" for bit in bits)
+
+
+def _too_few(recent: tuple[bool, ...], confidence: float, chance: float = 0.1) -> bool:
+    """Tell whether so many misses are that unlikely where the confidence holds."""
     misses = len(recent) - sum(recent)
-    return misses >= 2 and binomial_tail(len(recent), 1.0 - confidence, misses) < 0.1
+    return misses >= 2 and binomial_tail(len(recent), 1.0 - confidence, misses) < chance
 
 
 def binomial_tail(tries: int, chance: float, least: int) -> float:
@@ -146,15 +186,20 @@ def audited(
 
     `missing` is the share of the window that had not arrived.
     """
+    outcomes = []
     for name, (value, low, high) in early.items():
         if name in truth and not math.isnan(low) and not math.isnan(high):
             exact = truth[name]
             slip = 1e-9 * abs(exact)
             if exact:
                 audits = audits.off_by(float((value - exact) / exact), missing)
+            outcomes.append(bool(low - slip <= exact <= high + slip))
             audits = audits.after(
-                held=bool(low - slip <= exact <= high + slip),
+                held=outcomes[-1],
                 within=bool(relative_error(value, exact) <= relative),
                 confidence=confidence,
             )
-    return audits
+    if not outcomes:
+        return audits
+    turn = (audits.audited // len(outcomes)) % len(outcomes)  # another result each time
+    return audits.of_window(held=outcomes[turn], confidence=confidence)
