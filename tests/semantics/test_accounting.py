@@ -50,7 +50,7 @@ def script() -> tuple[Script, dict[int, str], dict[tuple[int, int], int]]:
     def add(fate: str, at_s: float, time_s: float | None, partition: int) -> None:
         number = len(fates)
         fates[number] = fate
-        places[partition, len(records.lanes[partition].lines)] = number
+        places[partition, len(records.lanes[partition].records)] = number
         when_ms = START_MS + int(at_s * 1_000)
         if fate == "malformed":
             line = ('{"ts": "2024-01-01 00:00:00", "bit": "x', '["no object"]', '{"ts": 17}')

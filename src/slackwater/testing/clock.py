@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 
+from slackwater.errors import DescriptionError
+
 
 class ManualClock:
     """Stand still while steps run; jump to the next moment of interest when all is idle.
@@ -55,9 +57,15 @@ def moment_ms(moment: str | datetime | float) -> float:
     >>> moment_ms("1970-01-01 00:00:01.5")
     1500.0
     """
-    if isinstance(moment, str):
-        moment = datetime.fromisoformat(moment)
-    if isinstance(moment, datetime):
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return moment.timestamp() * 1_000
-    return float(moment)
+    try:
+        if isinstance(moment, str):
+            moment = datetime.fromisoformat(moment)
+        if isinstance(moment, datetime):
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return moment.timestamp() * 1_000
+        return float(moment)
+    except (TypeError, ValueError):
+        raise DescriptionError(
+            f"{moment!r} is no moment: write ISO text such as '2024-01-01 10:00:01' (UTC unless it "
+            "says otherwise), a datetime, or milliseconds since 1970"
+        ) from None

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from slackwater.app.stream import App
+from slackwater.errors import DescriptionError
 from slackwater.runtime.reports import QueryReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.testing.clock import ManualClock
@@ -20,6 +21,17 @@ def run_app(
 
     `runtime` holds further settings of the Runtime, such as {"slots": 1}.
     """
+    for given, script in inputs.items():
+        if not isinstance(script, Script):
+            raise DescriptionError(
+                f"run_app({given}={script!r}): give a script, made with scripted(...); a Runtime "
+                "of your own runs over other sources"
+            )
+    if not inputs:
+        raise DescriptionError(
+            "run_app(spark, app): give each of the app's inputs a script, such as "
+            f"{next(iter(app.inputs), 'events')}=scripted(...)"
+        )
     start_ms = min(script.first_arrival_ms for script in inputs.values())
     settings = {"clock": ManualClock(start_ms), **(runtime or {})}
     for script in inputs.values():

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import FromSource, WatermarkStrategy, bounded
 from slackwater.errors import DescriptionError
+from slackwater.parsing import brief
 from slackwater.progress.times import END_OF_TIME_MS
 from slackwater.spark.sources.base import Range, SourceDescription
 from slackwater.spark.sources.inline import (
@@ -27,17 +30,35 @@ from slackwater.spark.sources.inline import (
 )
 from slackwater.testing.clock import moment_ms
 
+# What Spark takes for a moment, without a time zone; more digits than these it would cut.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
+
+Record = str | Mapping[str, Any]  # raw text, or the values of columns
+
 
 @dataclass
 class _Lane:
     """Hold one partition's records and watermarks, in order of arrival."""
 
     arrivals_ms: list[int] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    early: list[Record] = field(default_factory=list)  # before any that says when it arrives
     watermarks: list[tuple[int, int]] = field(default_factory=list)  # (arrival, watermark)
 
     def arrived(self, now_ms: float) -> int:
         return bisect_right(self.arrivals_ms, now_ms)
+
+    def add(self, record: Record, at_ms: int | None) -> None:
+        """Add a record, not before the one before it; those first of all come with the next."""
+        before_ms = self.arrivals_ms[-1] if self.arrivals_ms else at_ms
+        if before_ms is None:
+            self.early.append(record)
+            return
+        at_ms = before_ms if at_ms is None else max(before_ms, at_ms)
+        for each in (*self.early, record):
+            self.arrivals_ms.append(at_ms)
+            self.records.append(each)
+        self.early.clear()
 
 
 class Script(SourceDescription):
@@ -63,22 +84,43 @@ class Script(SourceDescription):
     def add(
         self, *, arrives: str | datetime | float | None = None, partition: int = 0, **values: Any
     ) -> Self:
-        """Add a record. It arrives at its event time, or as given, but after the one before."""
-        line = json.dumps(values, default=_plain)
-        event_time = values.get(self.event_time)
-        wanted = arrives if arrives is not None else event_time
-        return self.add_line(line, arrives=wanted, partition=partition)
+        """Add a record. It arrives at its event time, or as given, but after the one before.
+
+        Moments without a time zone are UTC, whatever the time zone of the session.
+        """
+        json.dumps(values, default=_plain)  # refuses what is no JSON
+        wanted = arrives if arrives is not None else values.get(self.event_time)
+        try:
+            return self._add(values, wanted, partition)
+        except DescriptionError as error:
+            if arrives is not None:
+                raise
+            raise DescriptionError(
+                f"add({self.event_time}={wanted!r}): say when a record arrives whose event time "
+                f"does not, with arrives=... ({error})"
+            ) from None
 
     def add_line(
         self, line: str, *, arrives: str | datetime | float | None = None, partition: int = 0
     ) -> Self:
-        """Add a record as the raw text that a producer might send, sound or not."""
-        lane = self.lanes[partition]
-        before_ms = lane.arrivals_ms[-1] if lane.arrivals_ms else 0
-        at_ms = before_ms if arrives is None else int(moment_ms(arrives))
-        lane.arrivals_ms.append(max(before_ms, at_ms))
-        lane.lines.append(line)
+        """Add a record as the raw text that a producer might send, sound or not.
+
+        It arrives as given, or with the one before it, or else with the next one.
+        """
+        return self._add(line, arrives, partition)
+
+    def _add(self, record: Record, arrives: str | datetime | float | None, partition: int) -> Self:
+        at_ms = None if arrives is None else int(moment_ms(arrives))
+        self._lane(partition).add(record, at_ms)
         return self
+
+    def _lane(self, partition: int) -> _Lane:
+        if partition not in range(len(self.lanes)):
+            raise DescriptionError(
+                f"partition={partition!r}: the script has {len(self.lanes)}, counted from 0; make "
+                "more with scripted(..., partitions=...)"
+            )
+        return self.lanes[partition]
 
     def announce(
         self,
@@ -88,13 +130,19 @@ class Script(SourceDescription):
         partition: int = 0,
     ) -> Self:
         """Let a source watermark arrive (for `watermark=from_source()`)."""
-        pair = (int(moment_ms(arrives)), int(moment_ms(watermark)))
-        self.lanes[partition].watermarks.append(pair)
-        self.lanes[partition].watermarks.sort()
+        if not isinstance(self.watermark, FromSource):
+            raise DescriptionError(
+                "announce(...): the script's watermarks do not come with its records; make it with "
+                "scripted(..., watermark=from_source())"
+            )
+        lane = self._lane(partition)
+        lane.watermarks.append((int(moment_ms(arrives)), int(moment_ms(watermark))))
+        lane.watermarks.sort()
         return self
 
     def end(self, at: str | datetime | float | None = None) -> Self:
         """Say that nothing comes after this: all windows close once everything is read."""
+        self._place_early()
         last_ms = max((lane.arrivals_ms[-1] for lane in self.lanes if lane.arrivals_ms), default=0)
         self.ended_ms = float(last_ms) if at is None else max(moment_ms(at), float(last_ms))
         return self
@@ -102,12 +150,43 @@ class Script(SourceDescription):
     @property
     def first_arrival_ms(self) -> float:
         """Return when the first record arrives."""
+        self._place_early()
         firsts = [lane.arrivals_ms[0] for lane in self.lanes if lane.arrivals_ms]
         return float(min(firsts, default=0))
 
     def open(self, spark: SparkSession) -> ScriptReader:
         """Make the reader; records added later are seen too."""
-        return ScriptReader(self, checked_schema(self.schema, self.event_time))
+        self._place_early()
+        schema = checked_schema(self.schema, self.event_time)
+        self._check_names(schema)
+        return ScriptReader(self, schema)
+
+    def _place_early(self) -> None:
+        """Let records that nothing says the arrival of come with the first of another partition."""
+        if not any(lane.early for lane in self.lanes):
+            return
+        firsts = [lane.arrivals_ms[0] for lane in self.lanes if lane.arrivals_ms]
+        if not firsts:
+            raise DescriptionError(
+                "no record of the script says when it arrives: give one of them arrives=..., such "
+                "as add_line(text, arrives='2024-01-01 10:00:01')"
+            )
+        for lane in self.lanes:
+            for record in lane.early[:]:
+                lane.early.remove(record)
+                lane.add(record, min(firsts))
+
+    def _check_names(self, schema: StructType) -> None:
+        names = set(schema.names)
+        for lane in self.lanes:
+            for record in lane.records:
+                odd = [] if isinstance(record, str) else [n for n in record if n not in names]
+                if odd:
+                    raise DescriptionError(
+                        f"add({odd[0]}=...): {odd[0]!r} is not in the script's schema "
+                        f"({', '.join(schema.names)}); what producers send beside it goes in as "
+                        "text, with add_line(...)"
+                    )
 
 
 class ScriptReader(InlineRows):
@@ -123,6 +202,8 @@ class ScriptReader(InlineRows):
         self.max_ahead_ms = script.max_ahead_ms
         self.records = JsonRecords(schema)
         self._script = script
+        moments = (each.name for each in schema.fields if isinstance(each.dataType, TimestampType))
+        self._moments = frozenset(moments)
 
     @property
     def fusion_key(self) -> Hashable:
@@ -160,7 +241,7 @@ class ScriptReader(InlineRows):
 
     def _watermark_ms(self, index: int, until: int, now_ms: float) -> int | None:
         lane = self._script.lanes[index]
-        if self._has_ended(now_ms) and until == len(lane.lines):
+        if self._has_ended(now_ms) and until == len(lane.records):
             return END_OF_TIME_MS
         if not isinstance(self.watermark, FromSource):
             return None
@@ -193,7 +274,7 @@ class ScriptReader(InlineRows):
     def finished(self, positions: Mapping[int, int], now_ms: float) -> bool:
         """Tell whether the script has ended and every record is read."""
         return self._has_ended(now_ms) and all(
-            positions.get(index, 0) == len(lane.lines)
+            positions.get(index, 0) == len(lane.records)
             for index, lane in enumerate(self._script.lanes)
         )
 
@@ -215,8 +296,19 @@ class ScriptReader(InlineRows):
         """Send the lines along."""
         lane = self._script.lanes[piece.partition]
         span = slice(piece.first, piece.until)
-        records = zip(lane.arrivals_ms[span], lane.lines[span], strict=True)
+        lines = [self._line(record) for record in lane.records[span]]
+        records = zip(lane.arrivals_ms[span], lines, strict=True)
         return inline_entry(query, piece.partition, blocks_by_arrival(piece.first, records))
+
+    def _line(self, record: Record) -> str:
+        """Write a record as a producer would, with its moments in UTC."""
+        if isinstance(record, str):
+            return record
+        values = {
+            name: _in_utc(value) if name in self._moments else value
+            for name, value in record.items()
+        }
+        return json.dumps(values, default=_plain)
 
 
 def scripted(
@@ -239,9 +331,27 @@ def scripted(
     )
 
 
+def _in_utc(value: Any) -> Any:
+    """Add the time zone to a moment that has none; what is no moment stays as it is.
+
+    >>> _in_utc("2024-01-01 10:00:01"), _in_utc("2024-01-01T10:00:01+02:00"), _in_utc("soon")
+    ('2024-01-01 10:00:01+00:00', '2024-01-01T10:00:01+02:00', 'soon')
+    """
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        with suppress(ValueError):  # there is no 30 February
+            value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return zoned.isoformat(sep=" ")
+    return value
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, date | Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    raise DescriptionError(
+        f"add(...): {brief(value)} cannot be written as JSON: give text, numbers, moments, lists "
+        "or dictionaries"
+    )
