@@ -157,7 +157,7 @@ def _events(piece: Piece) -> Iterator[_Event]:
     assert isinstance(reader, ScriptReader)
     lane = reader._script.lanes[piece.range.partition]
     for offset in range(piece.range.first, piece.range.until):
-        line, arrival_ms = lane.lines[offset], lane.arrivals_ms[offset]
+        line, arrival_ms = reader.line(lane.records[offset]), lane.arrivals_ms[offset]
         values: dict[str, Any] = {}
         time_us: int | None = None
         reason: str | None = "malformed"

@@ -105,7 +105,7 @@ def stream() -> tuple[Script, list[Event], list[tuple[int, int]]]:
     events, unsound = [], []
     for place, (arrival_ms, time, too_late) in enumerate(sorted(planned, key=lambda each: each[0])):
         partition = place % 2
-        offset = len(script.lanes[partition].lines)
+        offset = len(script.lanes[partition].records)
         if time is None:
             script.add_line('{"ts": "2023-', arrives=arrival_ms, partition=partition)
             unsound.append((partition, offset))

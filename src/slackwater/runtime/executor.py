@@ -37,7 +37,7 @@ from slackwater.runtime.reports import InputReport, PaneReport, StepReport, Step
 from slackwater.runtime.sampler import QuerySampler, SampledStep, stragglers
 from slackwater.runtime.state import Counters, KeyedChange, PlannedRange, QueryChange, SliceState
 from slackwater.sampling.monitor import Monitor
-from slackwater.spark.failures import during
+from slackwater.spark.failures import during, explain
 from slackwater.spark.frames import ROWS, Template
 from slackwater.spark.hush import hushed
 from slackwater.spark.jobtimes import JobTimes
@@ -135,9 +135,7 @@ class StepExecutor:
                 # What may fail is done now: a step that is committed must not run again.
                 inputs = () if outcome is None else _input_reports(outcome.statistics)
                 swept = _sweeps(advances)
-                truths: _Truths = {}
-                with _harmless("early panes were not audited"):
-                    truths = self._truths(step.template, advances, emission)
+                truths = self._truths(step.template, advances, emission)
             except BaseException:
                 self._withdraw(advanced.queries)
                 raise
@@ -333,17 +331,19 @@ class StepExecutor:
         self, template: Template, advances: Sequence[_Advance], emission: Emission
     ) -> _Truths:
         """Compute what exact panes tell of early ones, while their state is there to read."""
-        return {
-            advance.query.number: exact_truths(
-                advance.query.audits,
-                template,
-                advance.windows,
-                emission.results,
-                partial(self._emitter.loaded, template),
-            )
-            for advance in advances
-            if advance.query.audits is not None and advance.windows
-        }
+        found: dict[int, Mapping[int, Mapping[str, float] | None]] = {}
+        for advance in advances:
+            query, windows = advance.query, advance.windows
+            if query.audits is None or not windows:
+                continue
+            loaded = partial(self._emitter.loaded, template)
+            try:
+                known = exact_truths(query.audits, template, windows, emission.results, loaded)
+            except Exception as error:  # an audit that fails is none, and no reason to fail
+                logger.warning("%s was not audited: %s", query.pane_name, explain(error))
+                known = {window.end_ms: None for window in windows}
+            found[query.number] = known
+        return found
 
     def _withdraw(self, advances: Sequence[_Advance]) -> None:
         """Remove the files of a step that will be tried again, and write its own."""

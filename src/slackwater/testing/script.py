@@ -296,11 +296,11 @@ class ScriptReader(InlineRows):
         """Send the lines along."""
         lane = self._script.lanes[piece.partition]
         span = slice(piece.first, piece.until)
-        lines = [self._line(record) for record in lane.records[span]]
+        lines = [self.line(record) for record in lane.records[span]]
         records = zip(lane.arrivals_ms[span], lines, strict=True)
         return inline_entry(query, piece.partition, blocks_by_arrival(piece.first, records))
 
-    def _line(self, record: Record) -> str:
+    def line(self, record: Record) -> str:
         """Write a record as a producer would, with its moments in UTC."""
         if isinstance(record, str):
             return record
