@@ -18,6 +18,8 @@ JOIN_INSTEAD = (
 
 def key_names(by: str | Sequence[str], place: str) -> tuple[str, ...]:
     """Return the keys given as one name or several, or say what is wrong with them."""
+    if not isinstance(by, Sequence):
+        raise DescriptionError(f"{place}={by!r}: name a column, or several in a list")
     keys = (by,) if isinstance(by, str) else tuple(by)
     check_names(keys, place)
     return keys

@@ -43,8 +43,8 @@ class App:
 
     def __init__(self, name: str) -> None:
         """Name the app; the name is part of every query's identity in the journal."""
-        if not name or "/" in name:
-            raise DescriptionError(f"App(name={name!r}): give a name without '/'")
+        if not isinstance(name, str) or not name or "/" in name:
+            raise DescriptionError(f"App(name={name!r}): give a name, as text without '/'")
         self.name = name
         self._outputs: dict[str, Output] = {}
 
@@ -61,7 +61,7 @@ class App:
 
     def source(self, name: str) -> Stream:
         """Name an input; which one it is, is said on deployment."""
-        if not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier():
             raise DescriptionError(
                 f"source(name={name!r}): use a Python name, because deploy() takes it as a keyword"
             )
@@ -97,6 +97,10 @@ class Stream:
 
     def union(self, other: Stream) -> Stream:
         """Put the rows of two streams with the same columns together; time is the slower one's."""
+        if not isinstance(other, Stream):
+            raise DescriptionError(
+                f"union({other!r}): give a stream of the same App, such as app.source('more')"
+            )
         if other._app is not self._app:
             raise DescriptionError("union(other): both streams must belong to the same App")
         return Stream(self._app, UnionNode(self._node, other._node))

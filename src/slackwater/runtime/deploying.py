@@ -29,6 +29,7 @@ from slackwater.spark.hush import hushed
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import PANES_OF_A_LIFE
 from slackwater.spark.sources.base import SourceDescription, SourceReader
+from slackwater.spark.strategies import check_watermark
 
 logger = logging.getLogger("slackwater")
 
@@ -119,6 +120,7 @@ class Deployer:
         try:
             for leaf in leaves(output.stream):
                 opened.readers.append(inputs[leaf.name].open(self._spark))
+                check_watermark(self._spark, opened.readers[-1], f"{output.place}, {leaf.name}")
             opened.pipeline = self._pipeline(output, opened.readers)
             opened.mark = fingerprint(output, opened.pipeline, opened.readers)
             if bounds == "early":
@@ -246,9 +248,13 @@ def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
 
 
 def _check_inputs(app: App, name: str, inputs: Mapping[str, SourceDescription]) -> None:
+    if not isinstance(app, App):
+        raise DescriptionError(
+            f"deploy({app!r}, ...): give the App first, whose streams end with .to(sink)"
+        )
     place = f"deploy({app.name!r}, {name!r})"
-    if not name:
-        raise DescriptionError(f"{place}: give the deployment a name")
+    if not isinstance(name, str) or not name:
+        raise DescriptionError(f"{place}: give the deployment a name, as text")
     if not app.outputs:
         raise DescriptionError(f"{place}: the app has no output; end a stream with .to(sink)")
     missing = [wanted for wanted in app.inputs if wanted not in inputs]

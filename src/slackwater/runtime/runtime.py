@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from slackwater.app.durations import Duration
 from slackwater.app.stream import App
 from slackwater.disk import PRIVATE, SHARED
+from slackwater.errors import DescriptionError, SlackwaterError
 from slackwater.lateness.tiering import TierPolicy
 from slackwater.progress.coverage import Coverage
 from slackwater.runtime.auditing import Auditor
@@ -99,6 +100,10 @@ class Runtime:
         stop_limit: Duration = "30 seconds",
     ) -> None:
         """Open the journal, and find out where its queries stand."""
+        if not hasattr(spark, "createDataFrame"):
+            raise DescriptionError(
+                f"Runtime(spark={spark!r}): give a Spark session, such as slackwater.session()"
+            )
         settings = RuntimeSettings.checked(
             policy=policy,
             journal=journal,
@@ -124,6 +129,7 @@ class Runtime:
                 "planned anew; turn it off in this session, or start it with slackwater.session()"
             )
         self._spark = spark
+        self._closed = False
         self._clock = settings.clock
         self._stop_limit_s = settings.stop_limit_ms / 1_000
         self._inbox = Inbox()
@@ -242,6 +248,17 @@ class Runtime:
         Where it ends by itself, because all inputs have ended or no query is left that can run, it
         raises QuarantinedError if any query was stopped for an error.
         """
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds >= 0):
+            raise DescriptionError(
+                f"run(seconds={seconds!r}): give a number of seconds, or leave it out"
+            )
+        if until is not None and not callable(until):
+            raise DescriptionError(
+                f"run(until={until!r}): give a function that says whether to stop, such as "
+                "until=lambda: done.is_set()"
+            )
+        if self._closed:
+            raise SlackwaterError("run(): the runtime is closed: make another one")
         with self._inbox.owned():
             self.warm()
             self._loop.run(seconds=seconds, until=until)
@@ -277,6 +294,10 @@ class Runtime:
 
     def observe(self, observer: Observer) -> None:
         """Tell an observer of every committed step from now on."""
+        if not callable(getattr(observer, "step_committed", None)):
+            raise DescriptionError(
+                f"observe({observer!r}): give an object with a method step_committed(report)"
+            )
         self._loop.observers.append(observer)
 
     def queries(self) -> list[QueryReport]:
@@ -309,6 +330,8 @@ class Runtime:
 
     def refresh(self, app: App) -> None:
         """Plan an app's steps anew, so that static tables it joins are read again."""
+        if not isinstance(app, App):
+            raise DescriptionError(f"refresh({app!r}): give the App that was deployed")
         for template in list(self._deployer.templates.values()):
             if template.output.app == app.name:
                 self._runner.forget(template)
@@ -336,6 +359,7 @@ class Runtime:
 
     def close(self) -> None:
         """Finish, and release the journal, the sinks and the sources; closing twice is fine."""
+        self._closed = True
         self._opened.close()
 
     def _note_end(self, ended: bool) -> None:

@@ -118,7 +118,8 @@ class CheckedPipeline:
                 bound[name] = aggregate
                 continue
             try:
-                argument = rows.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
+                argument = rows.selectExpr(f"({aggregate.column}) AS argument").schema[0].dataType
+                rows.selectExpr(f"count(({aggregate.column}))")  # it must be of single rows
             except AnalysisException as error:
                 raise DescriptionError(
                     f"{place}: {aggregate.column!r} is not among the columns "

@@ -20,6 +20,7 @@ from slackwater.app.outputs import ColumnFunction, Output, Stage
 from slackwater.app.types import check_key
 from slackwater.app.windows import Windows
 from slackwater.errors import DescriptionError
+from slackwater.spark.failures import defined_at, explain
 
 # What a function that derives a column sees of a pane: that which a batch would have too.
 _PANE_FIELDS = (
@@ -161,10 +162,11 @@ def _bound_functions(
         try:
             column = function(table)
             kind = column.type
+            after = table.append_column(name, column)
         except Exception as error:
             raise DescriptionError(
-                f"{place}: derive({name}=...) fails over a table without rows "
-                f"({', '.join(table.column_names)}): {type(error).__name__}: {error}; it must "
+                f"{place}: derive({name}={defined_at(function)}) fails over a table without rows "
+                f"({', '.join(table.column_names)}): {explain(error)}; it must "
                 "return a pyarrow.Array with as many values as there are rows"
             ) from error
         if pa.types.is_null(kind):
@@ -173,7 +175,7 @@ def _bound_functions(
                 "pa.array(values, pa.float64())"
             )
         bound[name] = (function, kind)
-        table = table.append_column(name, column)
+        table = after
     return bound
 
 

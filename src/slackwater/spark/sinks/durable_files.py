@@ -46,6 +46,8 @@ def local_directory(path: str | os.PathLike[str], field: str) -> Path:
     >>> local_directory("file:///data/my%20out", "parquet(path)")
     PosixPath('/data/my out')
     """
+    if not isinstance(path, str | os.PathLike):
+        raise DescriptionError(f"{field}={path!r} is no path: write the directory as text")
     text = os.fspath(path)
     scheme = _SCHEME.match(text)
     if text.startswith("file:"):

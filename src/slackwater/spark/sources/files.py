@@ -72,8 +72,7 @@ class Files(SourceDescription):
     def open(self, spark: SparkSession) -> SourceReader:
         """Make the reader; the directory must be there."""
         schema = checked_schema(self.schema, self.event_time)
-        if not os.path.isdir(self.path):
-            raise SourceError(f"path={self.path!r} is not a directory: create it")
+        _require_directory(self.path)
         return JsonReader(self, schema) if self.format == "json" else ParquetReader(self, schema)
 
 
@@ -118,6 +117,24 @@ def files(
     )
 
 
+def _require_directory(path: str) -> None:
+    """Refuse a path that no directory is at, and say what is there instead."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if os.path.exists(path):
+        raise SourceError(
+            f"path={path!r} is a file: files(...) follows a directory; give {parent!r}, with "
+            f"pattern={os.path.basename(path)!r} if only that one is meant"
+        )
+    if any(mark in path for mark in "*?["):
+        raise SourceError(
+            f"path={path!r} is no directory: give the directory, and what its files are called as "
+            f"pattern={os.path.basename(path)!r}"
+        )
+    raise SourceError(f"path={path!r} does not exist: create the directory, or mend the path")
+
+
 def require_mounted_path(field: str, path: str) -> None:
     """Refuse addresses that are not paths of this machine."""
     if "://" in path:
@@ -133,14 +150,16 @@ def require_mounted_path(field: str, path: str) -> None:
 
 
 def _inferred_format(path: str, pattern: str) -> FileFormat:
-    names = [pattern, path]
-    if os.path.isdir(path):
-        names += sorted(os.listdir(path))
+    if "://" not in path:
+        _require_directory(path)
+    found = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    names = [pattern, path, *found]
     for name in names:
         suffix = os.path.splitext(name)[1].lower()
         if suffix in _FORMATS:
             return _FORMATS[suffix]
+    there = f"there is {found[0]!r}" if found else "it is empty"
     raise DescriptionError(
-        f"format is not given, and nothing in path={path!r} or pattern={pattern!r} tells it: "
-        "say format='parquet' or format='json'"
+        f"format is not given, and nothing in path={path!r} ({there}) or pattern={pattern!r} tells "
+        "it: say format='parquet' or format='json'"
     )

@@ -51,6 +51,10 @@ class Generator(SourceDescription):
     parameters: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("rate", "partitions", "keys", "skew", "seed"):
+            value = getattr(self, field)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            _require(number, field, value, "a number")
         _require(0 < self.rate <= 1e9, "rate", self.rate, "records a second, more than zero")
         _require(self.gap in ("constant", "gamma"), "gap", self.gap, "'constant' or 'gamma'")
         _require(self.partitions >= 1, "partitions", self.partitions, "one or more")
