@@ -78,6 +78,20 @@ def test_the_last_exact_pane_is_the_truth_and_not_the_first() -> None:
     assert (sampler.audits(state).audited, sampler.audits(state).held) == (2, 1)
 
 
+def test_what_the_first_exact_pane_tells_is_learned_from_at_once_and_counts_in_the_end() -> None:
+    ends_ms = range(3_000, 33_000, 3_000)
+    sampler, state, _ = promising(*ends_ms)
+    for end_ms in ends_ms:
+        sampler.amended(end_ms, {"n": 140.0})
+    early = sampler.audits(state)
+    assert early.caution > 1.0
+    assert (early.audited, early.doubted) == (0, False)
+    sampler.settle(lambda end_ms: True)
+    late = sampler.audits(state)
+    assert (late.audited, late.held, late.doubted) == (10, 0, True)
+    assert late.caution == early.caution  # nothing new was said
+
+
 def test_a_window_whose_last_pane_is_not_known_is_not_audited() -> None:
     sampler, state, _ = promising(3_000)
     sampler.amended(3_000, {"n": 101.0})

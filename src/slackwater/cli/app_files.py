@@ -30,7 +30,8 @@ class AppFileError(SlackwaterError):
 def load_deploy(file: Path) -> Deploy:
     """Import a Python file and return its `deploy(rt, spark)`."""
     if not file.is_file():
-        raise AppFileError(f"{file} does not exist: name a Python file that defines {CONVENTION}")
+        what = "is no file" if file.exists() else "does not exist"
+        raise AppFileError(f"{file} {what}: name a Python file that defines {CONVENTION}")
     deploy = getattr(_imported(file), "deploy", None)
     if not callable(deploy):
         raise AppFileError(f"{file} defines no deploy function: add {CONVENTION}")

@@ -45,6 +45,16 @@ class SampledStep:
     facts: SampleFacts
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """Hold what was promised of a window, and what an exact pane says of it."""
+
+    lesson: WindowLesson
+    truth: Mapping[str, float]
+    counts: bool = True
+    teaches: bool = True
+
+
 class QuerySampler:
     """Sample one query. What it knows is part of the query's state, and journaled with it."""
 
@@ -65,7 +75,7 @@ class QuerySampler:
         self._promises: dict[int, WindowLesson] = {}
         self._to_audit: deque[tuple[int, dict[PartitionId, int]]] = deque(maxlen=_REMEMBERED)
         self._latest: dict[int, Mapping[str, float]] = {}  # what exact panes have said so far
-        self._found: deque[tuple[WindowLesson, Mapping[str, float]]] = deque()
+        self._found: deque[_Compared] = deque()
         self._counted = 0  # of those found, by the step that is under way
         self._lock = threading.Lock()  # exact panes come from another query's steps
 
@@ -210,18 +220,24 @@ class QuerySampler:
     def compare(self, end_ms: int, truth: Mapping[str, float]) -> None:
         """Take note of a window's exact results; they count from the query's next step on."""
         with self._lock:
-            if end_ms in self._promises:
-                self._latest[end_ms] = truth
-            self._settle(end_ms)
+            promised = self._promises.pop(end_ms, None)
+            if promised is not None:
+                self._found.append(_Compared(promised, truth))
 
     def amended(self, end_ms: int, truth: Mapping[str, float] | None) -> None:
-        """Take note of an exact pane of a window, which a later one may amend; None: not known."""
+        """Take note of an exact pane of a window, which a later one may amend; None: not known.
+
+        What it tells is learned from at once, and counts when no other can follow.
+        """
         with self._lock:
-            self._latest.pop(end_ms, None)
+            promised = self._promises.get(end_ms)
+            if promised is None:
+                return
             if truth is None:
-                self._promises.pop(end_ms, None)  # earlier panes are not the truth any more
-            elif end_ms in self._promises:
+                self._settled(end_ms)  # earlier panes are not the truth any more
+            elif truth != self._latest.get(end_ms):
                 self._latest[end_ms] = truth
+                self._found.append(_Compared(promised, truth, counts=False))
 
     def settle(self, over: Callable[[int], bool]) -> None:
         """Compare the last exact panes of windows that are over, told by their ends."""
@@ -235,21 +251,26 @@ class QuerySampler:
             return self._audited(self.monitor(state), uncounted=True).audits
 
     def _settle(self, end_ms: int) -> None:
-        promised, truth = self._promises.pop(end_ms, None), self._latest.pop(end_ms, None)
+        promised, truth = self._settled(end_ms)
         if promised is not None and truth is not None:
-            self._found.append((promised, truth))
+            self._found.append(_Compared(promised, truth, teaches=False))
+
+    def _settled(self, end_ms: int) -> tuple[WindowLesson | None, Mapping[str, float] | None]:
+        return self._promises.pop(end_ms, None), self._latest.pop(end_ms, None)
 
     def _audited(self, monitor: Monitor, *, uncounted: bool = False) -> Monitor:
         audits, target = monitor.audits, self._planner.target
         found = list(self._found)
-        for lesson, truth in found if uncounted else found[: self._counted]:
+        for it in found if uncounted else found[: self._counted]:
             audits = audited(
                 audits,
-                lesson.promised,
-                truth,
-                missing=lesson.missing,
+                it.lesson.promised,
+                it.truth,
+                missing=it.lesson.missing,
                 relative=target.relative,
                 confidence=target.confidence,
+                counts=it.counts,
+                teaches=it.teaches,
             )
         return replace(monitor, audits=audits)
 

@@ -77,14 +77,21 @@ class Audits:
 
     def after(self, *, held: bool, within: bool, confidence: float) -> Audits:
         """Take in one audited result."""
-        recent = (*self.recent, held)[-RECENT:]
-        counted = replace(
+        return self.counted(held=held, within=within).taught(held=held, confidence=confidence)
+
+    def counted(self, *, held: bool, within: bool) -> Audits:
+        """Count one audited result."""
+        return replace(
             self,
             audited=self.audited + 1,
             held=self.held + held,
             within=self.within + within,
-            recent=recent,
         )
+
+    def taught(self, *, held: bool, confidence: float) -> Audits:
+        """Let one result make the planner more cautious, or less."""
+        recent = (*self.recent, held)[-RECENT:]
+        counted = replace(self, recent=recent)
         if not held and _too_few(recent, confidence):
             # What was seen before no longer tells of the new width.
             caution = min(self.caution * _GROWTH, _MOST_CAUTION)
@@ -181,25 +188,28 @@ def audited(
     missing: float,
     relative: float,
     confidence: float,
+    counts: bool = True,
+    teaches: bool = True,
 ) -> Audits:
     """Compare a window's early results (value, low, high), by name, with the exact ones.
 
-    `missing` is the share of the window that had not arrived.
+    `missing` is the share of the window that had not arrived. A comparison with what later events
+    may still change teaches, but does not count; one that has taught already only counts.
     """
     outcomes = []
     for name, (value, low, high) in early.items():
         if name in truth and not math.isnan(low) and not math.isnan(high):
             exact = truth[name]
             slip = 1e-9 * abs(exact)
-            if exact:
-                audits = audits.off_by(float((value - exact) / exact), missing)
             outcomes.append(bool(low - slip <= exact <= high + slip))
-            audits = audits.after(
-                held=outcomes[-1],
-                within=bool(relative_error(value, exact) <= relative),
-                confidence=confidence,
-            )
-    if not outcomes:
+            if teaches:
+                if exact:
+                    audits = audits.off_by(float((value - exact) / exact), missing)
+                audits = audits.taught(held=outcomes[-1], confidence=confidence)
+            if counts:
+                within = bool(relative_error(value, exact) <= relative)
+                audits = audits.counted(held=outcomes[-1], within=within)
+    if not outcomes or not counts:
         return audits
     turn = (audits.audited // len(outcomes)) % len(outcomes)  # another result each time
     return audits.of_window(held=outcomes[turn], confidence=confidence)

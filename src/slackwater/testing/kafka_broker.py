@@ -81,6 +81,8 @@ class KafkaBroker:
     ) -> None:
         if port is not None and not 0 < port < 65_536:
             raise DescriptionError(f"port={port!r} must be between 1 and 65535")
+        if data is not None and Path(data).exists() and not Path(data).is_dir():
+            raise DescriptionError(f"data={str(data)!r} is a file: name a directory for records")
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="slackwater-kafka-") if data is None else data)
         self.port = port or _free_port()

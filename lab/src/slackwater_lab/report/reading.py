@@ -91,7 +91,10 @@ def _read_file(path: Path) -> list[ReportedRun]:
     try:
         held = read_json(path)
     except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror}") from error
+        raise ReportError(
+            f"{path} cannot be read: {error.strerror}: name a file that slackwater bench --json "
+            "wrote"
+        ) from error
     except ValueError as error:  # no JSON, or no text at all
         raise ReportError(
             f"{path} holds no JSON to report ({error}): give a file that slackwater bench --json "
