@@ -97,7 +97,10 @@ class Deployer:
 
     def _require_new(self, name: str) -> None:
         if any(query.state.name == name for query in self._fleet.queries):
-            raise DescriptionError(f"deploy(name={name!r}): a query of that name is running")
+            raise DescriptionError(
+                f"deploy(name={name!r}): a query of that name is deployed already: give this one "
+                "another name"
+            )
 
     def exactly(self, query: DeployedQuery) -> Template:
         """Find the template that computes a query that samples from all of its records."""
