@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import StringType
 
 import slackwater as sw
 from slackwater.errors import SlackwaterError
@@ -312,7 +313,7 @@ def looks(value: str) -> str:
     return helper({"a": value})
 
 
-@pandas_udf("string")  # type: ignore[call-overload, untyped-decorator]
+@pandas_udf(StringType())  # type: ignore[call-overload, untyped-decorator]
 def in_pandas(values: pd.Series) -> pd.Series:
     raise RuntimeError("pandas says no")
 
@@ -343,7 +344,7 @@ def transformed(bench: Bench, transform: Any) -> str | None:
 
 READING = "while records were read and transformed"
 EMITTING = "while the window of q from 2024-01-01 10:00:00 to 2024-01-01 10:00:10 UTC was emitted"
-udf = F.udf(looks, "string", useArrow=False)
+udf = F.udf(looks, StringType(), useArrow=False)
 
 FAILING: dict[str, tuple[Callable[[Bench], str | None], list[str]]] = {
     "a UDF": (
