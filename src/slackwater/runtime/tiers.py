@@ -23,6 +23,7 @@ from slackwater.runtime.slots import Worker
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.state import SliceState
 from slackwater.runtime.transfers import Transfers
+from slackwater.spark.failures import explain
 
 logger = logging.getLogger("slackwater")
 
@@ -100,7 +101,7 @@ class Tiers:
         try:
             self.decide(now_ms, steady_ms)
         except Exception as error:
-            logger.warning("nobody could tell which window state to move: %s", error)
+            logger.warning("nobody could tell which window state to move: %s", explain(error))
         took_ms = (time.perf_counter() - started) * 1_000
         self._next_look_ms = steady_ms + max(LOOK_EVERY_MS, PATIENCE * took_ms)
 
@@ -205,7 +206,7 @@ class Tiers:
             with self._lock:
                 self._damaged.add(id)
         elif error is not None and self._still_has(id, state):
-            logger.warning("window state could not be moved and is tried again: %s", error)
+            logger.warning("window state could not be moved and is tried again: %s", explain(error))
 
     def _still_has(self, id: SliceId, state: SliceState) -> bool:
         """Tell whether what was to be moved is still there: what was forgotten need not be."""

@@ -16,6 +16,7 @@ from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import UPPER_UNIFORM_SQL, arrival_us_sql
 from slackwater.progress.distributions import DelayDistribution
 from slackwater.progress.tables import AliasTable, zipf_shares
+from slackwater.spark.failures import explain
 from slackwater.spark.sources.base import ARRIVAL, MALFORMED, OFFSET, PARTITION, QUERY
 
 ENTRY_TYPE = (
@@ -98,7 +99,7 @@ def shape_schema(spark: SparkSession, shape: RowShape) -> StructType:
         columns = ", ".join(f"{name}={expression!r}" for name, expression in written)
         raise DescriptionError(
             f"columns({columns}) cannot be computed: write Spark SQL over n, h and key; "
-            f"Spark says: {error}"
+            f"Spark says: {explain(error)}"
         ) from error
     return StructType(fields[: len(shape.columns) + 1])
 

@@ -23,6 +23,7 @@ from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import FromSource, WatermarkStrategy, bounded
 from slackwater.disk import PRIVATE, SHARED, flush_path, make_directories
 from slackwater.errors import DescriptionError, MissingRequirementError, SourceError
+from slackwater.spark.failures import explain
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.sources.base import SourceDescription, SourceReader
 from slackwater.spark.sources.files import Files, require_mounted_path
@@ -171,7 +172,7 @@ class LandingReader(ParquetReader):
             return writer.option("checkpointLocation", checkpoint).start()
         except PySparkException as error:
             raise SourceError(
-                f"the stream that lands in {self._landing} does not start: {_message(error)}; mend "
+                f"the stream that lands in {self._landing} does not start: {explain(error)}; mend "
                 "it (each deployment needs a landing of its own), then resume"
             ) from error
 
@@ -196,7 +197,7 @@ class LandingReader(ParquetReader):
         if error is not None:
             cause = self._failure or error
             raise SourceError(
-                f"the stream that lands in {self._landing} failed: {_message(cause)}; mend it, "
+                f"the stream that lands in {self._landing} failed: {explain(cause)}; mend it, "
                 "then resume the query"
             )
         if not self._ends:
@@ -226,7 +227,3 @@ def land_batch(landing: Path, batch: DataFrame, number: int) -> None:
         flush_path(path)
     disk.current.replace(written, final)
     flush_path(final.parent)
-
-
-def _message(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
