@@ -337,7 +337,8 @@ def posts(panes: Any) -> None:
 
 def transformed(bench: Bench, transform: Any) -> str | None:
     def make(stream: Any) -> Any:
-        return counted(stream.transform(transform))
+        windows = stream.transform(transform).window(sw.tumbling("10 s"), by="user")
+        return windows.aggregate(n=sw.count())
 
     return bench.deploy(bench.app(make), run=True)
 
