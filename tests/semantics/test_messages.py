@@ -116,10 +116,6 @@ def both(df: DataFrame) -> DataFrame:
     return df.where(F.col("v") > 1 and F.col("v") < 3)
 
 
-def as_pandas(df: DataFrame) -> Any:
-    return df.toPandas()
-
-
 REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     # what users' functions do when they are tried on deployment
     "a transform with a wrong column": (
@@ -141,14 +137,6 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     "a transform of no argument": (
         lambda b: b.counting(transform=lambda: 5),
         ["transform <lambda>", "takes 0 positional arguments"],
-    ),
-    "a transform with groupBy": (
-        lambda b: b.counting(transform=lambda df: df.groupBy("user").count()),
-        ["aggregat", ".window"],
-    ),
-    "apply that returns pandas": (
-        lambda b: b.applying(as_pandas),
-        ["as_pandas", "pandas", "Spark"],
     ),
     "apply that returns nothing": (
         lambda b: b.applying(without_return),
@@ -176,10 +164,6 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     "an aggregate of an aggregate": (
         lambda b: b.aggregating(n=sw.sum("sum(v)")),
         ["aggregate(n=...)", "'sum(v)'", "aggregate function"],
-    ),
-    "a sum of structs": (
-        lambda b: b.aggregating(n=sw.sum("st")),
-        ["sum('st')", "struct<a:int>", "st.a"],
     ),
     "derive that returns too much": (
         lambda b: b.deploy(
@@ -221,10 +205,6 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
         ["punctuated('user')", "string", "timestamp"],
     ),
     "a rate that is text": (lambda b: sw.generator(rate="fast"), ["rate='fast'", "number"]),  # type: ignore[arg-type]
-    "a misspelt input": (
-        lambda b: _deployed(b, event=b.script()),
-        ["deploy('shop', 'q')", "event=", "events"],
-    ),
     # sinks
     "a sink path that is a file": (
         lambda b: b.counting(sink=sw.parquet(b.file)),
@@ -274,10 +254,6 @@ def counted(stream: Any) -> Any:
 def _runtime(bench: Bench, use: Callable[[sw.Runtime], object]) -> None:
     with sw.Runtime(bench.spark, clock=ManualClock(START)) as rt:
         use(rt)
-
-
-def _deployed(bench: Bench, **inputs: Any) -> None:
-    _runtime(bench, lambda rt: rt.deploy(bench.app(counted), "q", **inputs))
 
 
 def _closed(bench: Bench) -> sw.Runtime:
