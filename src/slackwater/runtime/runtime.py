@@ -100,7 +100,7 @@ class Runtime:
         stop_limit: Duration = "30 seconds",
     ) -> None:
         """Open the journal, and find out where its queries stand."""
-        if not hasattr(spark, "createDataFrame"):
+        if not hasattr(spark, "conf"):
             raise DescriptionError(
                 f"Runtime(spark={spark!r}): give a Spark session, such as slackwater.session()"
             )
