@@ -406,7 +406,7 @@ def test_addresses_are_refused_as_paths() -> None:
 
 
 def test_a_missing_directory_is_refused_on_opening(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not a directory"):
+    with pytest.raises(SourceError, match="does not exist: create"):
         follow(tmp_path / "nowhere")
 
 
