@@ -33,6 +33,10 @@ SHARED: Final = Access(0o666, 0o777)  # whoever the umask lets
 class Disk:
     """Do what is asked, by one call of the operating system each."""
 
+    def __init__(self) -> None:
+        """Know of no directory yet that its name is durable."""
+        self.settled: set[Path] = set()
+
     def open(self, path: Place, flags: int, mode: int = PRIVATE.file_mode) -> int:
         """Open a file or a directory; a process started meanwhile does not inherit it."""
         return os.open(path, flags | os.O_CLOEXEC, mode)
@@ -77,6 +81,7 @@ class Disk:
     def remove_directory(self, path: Place) -> None:
         """Remove an empty directory."""
         os.rmdir(path)
+        self.settled.discard(Path(path))
 
     def remove_tree(self, path: Place) -> None:
         """Remove a directory with all that is in it."""
@@ -85,6 +90,7 @@ class Disk:
 
 current = Disk()
 
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
 _BUFFERS_AT_ONCE = 512  # the system takes 1,024 in one call
 
 
@@ -122,11 +128,35 @@ def make_directories(directory: Path, *, durable: bool = True, access: Access = 
 
     Those that are there stay as they are.
     """
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    for path in reversed(missing):
-        with suppress(FileExistsError):  # made by another at this moment
-            current.make_directory(path, access.directory_mode)
+    for path in reversed(_doubtful(directory)):
+        there = path.exists()
+        if not there:
+            with suppress(FileExistsError):  # made by another at this moment
+                current.make_directory(path, access.directory_mode)
         if durable:
-            flush_path(path.parent)
+            _settle(path, ours=not there)
     if not directory.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+
+
+def _doubtful(directory: Path) -> list[Path]:
+    """List a directory and those above it whose names may not be durable, the lowest first.
+
+    One that is there may have been made by a process that was killed before it came to that.
+    """
+    found: list[Path] = []
+    for path in (directory, *directory.parents):
+        if path.is_dir() and (path in current.settled or path.is_mount()):
+            break
+        found.append(path)
+    return found
+
+
+def _settle(directory: Path, *, ours: bool) -> None:
+    """Make a directory's name durable; one that another made may be where we may not."""
+    try:
+        flush_path(directory.parent)
+    except OSError as failure:
+        if ours or failure.errno not in _NOT_OURS:
+            raise
+    current.settled.add(directory)

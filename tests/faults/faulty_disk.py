@@ -79,23 +79,23 @@ class _Node:
 class FaultyDisk(Disk):
     """Do what is asked until the fault, then as the fault says. Only files below the root count."""
 
-    def __init__(self, root: Path, fault: Fault | None = None) -> None:
-        """Take everything below the root, as it is now, for durable."""
+    def __init__(
+        self, root: Path, fault: Fault | None = None, *, after: FaultyDisk | None = None
+    ) -> None:
+        """Take all below the root for durable; `after` another process, what that one synced."""
+        super().__init__()
         root.mkdir(parents=True, exist_ok=True)
         self._root = root
+        self.settled.add(root)
         self._fault = fault
         self._lock = threading.RLock()
         self.done: list[Operation] = []
         self.hit: Operation | None = None
         self.dead = False
         self._handles: dict[int, Path] = {}
-        self._nodes: dict[Path, _Node] = {}
-        for base, directories, names in os.walk(root, topdown=False):
-            node = self._node(Path(base))
-            for name in names:
-                place = Path(base, name)
-                self._node(place).synced = place.read_bytes()
-            node.names = {name: self._node(Path(base, name)) for name in (*directories, *names)}
+        self._nodes: dict[Path, _Node] = {} if after is None else after._nodes
+        if after is None:
+            self._take_all_for_durable()
 
     # The operations.
 
@@ -212,6 +212,14 @@ class FaultyDisk(Disk):
         return sorted(self._handles.values())
 
     # How.
+
+    def _take_all_for_durable(self) -> None:
+        for base, directories, names in os.walk(self._root, topdown=False):
+            node = self._node(Path(base))
+            for name in names:
+                place = Path(base, name)
+                self._node(place).synced = place.read_bytes()
+            node.names = {name: self._node(Path(base, name)) for name in (*directories, *names)}
 
     def _do(
         self,

@@ -26,10 +26,13 @@ class Point:
 
     fault: Fault
     operation: Operation
+    then: Fault | None = None  # in the next process
 
     def __str__(self) -> str:
         kind = self.fault.kind.name
-        return f"Fault({self.fault.number}, Kind.{kind}, {self.fault.error}): {self.operation}"
+        then = "" if self.then is None else f", then {self.then}"
+        told = f"Fault({self.fault.number}, Kind.{kind}, {self.fault.error}){then}"
+        return f"{told}: {self.operation}"
 
 
 def chosen_points(operations: Sequence[Operation], each: int, seed: int = 1) -> list[Point]:
@@ -55,24 +58,25 @@ def area(path: str) -> str:
     return re.sub(r"(query|slice)=.*", "block", place)
 
 
-def run_through(spark: Any, directory: Path, fault: Fault, wanted: Result, **settings: Any) -> None:
-    """Live with a fault; be started again until all is done; compare what is there.
+def run_through(
+    spark: Any,
+    directory: Path,
+    fault: Fault,
+    wanted: Result,
+    *,
+    then: Fault | None = None,
+    **settings: Any,
+) -> None:
+    """Live with a fault (and once more with another); be started again; compare what is there.
 
     One process may be stopped by an error that says what happened. The next must find its way.
     """
     broken = FaultyDisk(directory, fault)
-    with using(broken):
-        try:
-            live(spark, directory, **settings)
-        except SlackwaterError as error:
-            if len(str(error)) < 20:
-                raise AssertionError(f"unclear: {error!r}") from error
-        except OSError as error:
-            if not broken.dead:
-                raise AssertionError(f"not explained: {error!r}") from error
-        if broken.dead:
-            broken.abandon()
-    assert not broken.open_handles(), f"left open: {broken.open_handles()}"
+    _live_with(broken, spark, directory, **settings)
+    if then is not None:
+        after = broken if fault.kind in (Kind.KILLED, Kind.KILLED_TORN) else None
+        again = FaultyDisk(directory, then, after=after)
+        _live_with(again, spark, directory, resumes=True, **settings)
     with using(FaultyDisk(directory)) as sound:
         live(spark, directory, resumes=True, **settings)
     assert not sound.open_handles(), f"left open: {sound.open_handles()}"
@@ -81,6 +85,21 @@ def run_through(spark: Any, directory: Path, fault: Fault, wanted: Result, **set
     leftovers += (directory / "state" / "journal").glob("*.tmp")
     leftovers += [path for path in directory.glob("storage/**/*") if path.is_file()]
     assert not leftovers, f"left behind: {leftovers}"
+
+
+def _live_with(disk: FaultyDisk, spark: Any, directory: Path, **settings: Any) -> None:
+    with using(disk):
+        try:
+            live(spark, directory, **settings)
+        except SlackwaterError as error:
+            if len(str(error)) < 20:
+                raise AssertionError(f"unclear: {error!r}") from error
+        except OSError as error:
+            if not disk.dead:
+                raise AssertionError(f"not explained: {error!r}") from error
+        if disk.dead:
+            disk.abandon()
+    assert not disk.open_handles(), f"left open: {disk.open_handles()}"
 
 
 def sweep(
@@ -92,7 +111,8 @@ def sweep(
     try:
         for place, point in enumerate(points):
             try:
-                run_through(spark, directory / f"{place}", point.fault, wanted, **settings)
+                own = directory / f"{place}"
+                run_through(spark, own, point.fault, wanted, then=point.then, **settings)
             except Exception as error:
                 failures.append(f"{point}: {type(error).__name__}: {error}")
     finally:

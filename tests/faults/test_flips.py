@@ -29,7 +29,7 @@ DETECTED = {
     "state/storage-name": TIMES,
     "state/dead-letters/dead-N.parquet": 5,
     "out/totals/part-N-N.parquet": 5,
-    "storage/N/block": 5,
+    "storage/N/block": 1,
 }
 HARMLESS = ("state/journal/lock", "out/totals/_slackwater.lock")
 

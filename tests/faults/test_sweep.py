@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.faults.arrow_steps import without_spark
-from tests.faults.faulty_disk import FaultyDisk, Kind, Operation
+from tests.faults.faulty_disk import Fault, FaultyDisk, Kind, Operation
 from tests.faults.sweep import Point, area, chosen_points, sweep
 from tests.faults.workload import (
     QUERIES,
@@ -24,6 +26,7 @@ from tests.faults.workload import (
 
 QUICK = 40
 EACH_KIND = 70
+TWICE = 35
 SPARK_POINTS = 20
 
 
@@ -78,6 +81,23 @@ def test_a_fault_at_every_kind_of_operation_loses_nothing(
     points = chosen_points(plain_run(no_spark, tmp_path / "plain"), 20 if kind.tears else 2)
     mine = [point for point in points if point.fault.kind is kind]
     failures = sweep(no_spark, tmp_path, spread(mine, EACH_KIND), expected())
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", [Kind.LOST, Kind.KILLED], ids=lambda kind: kind.name.lower())
+def test_a_second_fault_after_a_kill_loses_nothing(
+    then: Kind, no_spark: Any, tmp_path: Path
+) -> None:
+    """Let a power failure take what the killed process had not synced; or kill the next one too."""
+    chance = random.Random(then.name)
+    operations = plain_run(no_spark, tmp_path / "plain")
+    points = [
+        replace(point, then=Fault(chance.randrange(1, len(operations) // 2), then))
+        for point in chosen_points(operations, 1)
+        if point.fault.kind is Kind.KILLED
+    ]
+    failures = sweep(no_spark, tmp_path, spread(points, TWICE), expected())
     assert not failures, "\n".join(failures)
 
 
