@@ -157,6 +157,10 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
         lambda b: sw.App("a").source("e").union("x"),  # type: ignore[arg-type]
         ["union('x')", "stream"],
     ),
+    "an aggregate that is not called": (
+        lambda b: b.aggregating(n=sw.count),
+        ["aggregate(n=count)", "n=count(...)"],
+    ),
     "half an expression": (
         lambda b: b.aggregating(n=sw.sum("v +")),
         ["aggregate(n=...)", "'v +'", "PARSE_SYNTAX_ERROR"],
@@ -217,6 +221,7 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
         lambda b: b.runtime(policy=sw.klink),
         ["policy=", "sw.klink()"],
     ),
+    "a journal that is a file": (lambda b: b.runtime(journal=b.file), ["journal=", "is a file"]),
     "slots that are text": (lambda b: b.runtime(slots="2"), ["slots='2'", "1 or more"]),
     "a runtime without Spark": (lambda b: sw.Runtime(None), ["spark=None", "slackwater.session()"]),  # type: ignore[arg-type]
     "a deployment of a stream": (

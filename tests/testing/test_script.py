@@ -47,9 +47,10 @@ def test_a_record_without_event_time_does_not_arrive_in_1970() -> None:
     ("mistake", "says"),
     [
         (lambda: script().add_line("{broken").end(), "arrives="),
+        (lambda: scripted(SCHEMA, event_time="time").add(ts="2024-01-01").end(), "event_time="),
         (lambda: script().add(ts="yesterday"), r"add\(ts='yesterday'\).*arrives="),
         (lambda: script().add(ts=None, arrives="soon"), "'soon' is no moment.*ISO"),
-        (lambda: script().add(ts="2024-01-01", partition=7), "partition=7.*partitions="),
+        (lambda: script().add(ts="2024-01-01", partition=7), "^partition=7.*partitions="),
         (lambda: script().add(ts="2024-01-01", user=object()), "JSON"),
         (lambda: script().announce(0, arrives=0), r"from_source\(\)"),
         (lambda: ManualClock("noon"), "'noon' is no moment"),

@@ -74,6 +74,11 @@ def check_aggregates(aggregates: Mapping[str, Aggregate], by: Sequence[str]) -> 
     if not aggregates:
         raise DescriptionError("aggregate(): name at least one, such as aggregate(n=count())")
     for name, aggregate in aggregates.items():
+        if callable(aggregate):
+            called = getattr(aggregate, "__name__", "it")
+            raise DescriptionError(
+                f"aggregate({name}={called}) is not called yet: write {name}={called}(...)"
+            )
         if not isinstance(aggregate, Aggregate):
             raise DescriptionError(
                 f"aggregate({name}={aggregate!r}): give one of count, sum, mean, min, max, "

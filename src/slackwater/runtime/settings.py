@@ -71,6 +71,8 @@ class RuntimeSettings:
     ) -> RuntimeSettings:
         """Read what a user gave, or say which of it is wrong and what to give instead."""
         directory = _place("journal", journal)
+        if directory is not None and os.path.exists(directory) and not os.path.isdir(directory):
+            raise DescriptionError(f"journal={directory!r} is a file: name a directory")
         _place("storage", storage)
         if slots is not None and (type(slots) is not int or slots < 1):
             raise DescriptionError(

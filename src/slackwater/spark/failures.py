@@ -20,7 +20,9 @@ _MOST = 600  # characters of a message
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = re.compile(r"[/\\]lib[/\\]python3\.\d+[/\\](?!(site|dist)-packages[/\\])")
 # Packages through which a user's function is called, or that it calls: never the place to mend.
-_MACHINERY = re.compile(r"[/\\](pyspark|pyspark\.zip|py4j|cloudpickle|pandas|pyarrow|numpy)[/\\]")
+_MACHINERY = re.compile(
+    r"(^|[/\\])(pyspark|pyspark\.zip|py4j|cloudpickle|pandas|pyarrow|numpy)[/\\]"
+)
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
 _TRACE = "Traceback (most recent call last):"

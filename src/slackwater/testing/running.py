@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.app.stream import App
 from slackwater.errors import DescriptionError
+from slackwater.parsing import brief
 from slackwater.runtime.reports import QueryReport
 from slackwater.runtime.runtime import Runtime
 from slackwater.testing.clock import ManualClock
@@ -24,7 +25,7 @@ def run_app(
     for given, script in inputs.items():
         if not isinstance(script, Script):
             raise DescriptionError(
-                f"run_app({given}={script!r}): give a script, made with scripted(...); a Runtime "
+                f"run_app({given}={brief(script)}): give a script, made with scripted(...); a Runtime "
                 "of your own runs over other sources"
             )
     if not inputs:

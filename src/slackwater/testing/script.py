@@ -88,6 +88,7 @@ class Script(SourceDescription):
 
         Moments without a time zone are UTC, whatever the time zone of the session.
         """
+        self._lane(partition)
         json.dumps(values, default=_plain)  # refuses what is no JSON
         wanted = arrives if arrives is not None else values.get(self.event_time)
         try:
@@ -168,8 +169,9 @@ class Script(SourceDescription):
         firsts = [lane.arrivals_ms[0] for lane in self.lanes if lane.arrivals_ms]
         if not firsts:
             raise DescriptionError(
-                "no record of the script says when it arrives: give one of them arrives=..., such "
-                "as add_line(text, arrives='2024-01-01 10:00:01')"
+                f"no record of the script says when it arrives: none has the event time "
+                f"{self.event_time!r}; mend scripted(event_time=...), or give one of them "
+                "arrives='2024-01-01 10:00:01'"
             )
         for lane in self.lanes:
             for record in lane.early[:]:
