@@ -25,8 +25,8 @@ def run_app(
     for given, script in inputs.items():
         if not isinstance(script, Script):
             raise DescriptionError(
-                f"run_app({given}={brief(script)}): give a script, made with scripted(...); a Runtime "
-                "of your own runs over other sources"
+                f"run_app({given}={brief(script)}): give a script, made with scripted(...); a "
+                "Runtime of your own runs over other sources"
             )
     if not inputs:
         raise DescriptionError(
