@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -125,6 +128,86 @@ UNSAFE: dict[str, tuple[Callable[[SparkSession], Transform], str]] = {
         lambda s: lambda df: df.groupBy("k").agg(F.max(F.current_timestamp())),
         "CurrentTimestamp",
     ),
+    "a literal of now": (
+        lambda s: lambda df: df.where("timestamp'now' > timestamp'2020-01-01'"),
+        "timestamp'now'",
+    ),
+    "a literal of today": (lambda s: lambda df: df.selectExpr("date'today' AS d"), "date'today'"),
+    "a literal of yesterday in a query": (
+        lambda s: lambda df: s.sql("SELECT n, DATE ' Yesterday ' AS d FROM {df}", df=df),
+        "DATE ' Yesterday '",
+    ),
+    "a literal without a zone": (
+        lambda s: lambda df: df.where(F.expr("timestamp_ntz'tomorrow' IS NULL")),
+        "tomorrow",
+    ),
+    "a cast of now": (
+        lambda s: lambda df: df.selectExpr("CAST('now' AS TIMESTAMP) AS t"),
+        "text like 'now'",
+    ),
+    "a comparison with now": (
+        lambda s: lambda df: df.where("timestamp_seconds(n) < 'now'"),
+        "text like 'now'",
+    ),
+    "a cast of a composed text": (
+        lambda s: lambda df: df.selectExpr("CAST(concat('to', 'day') AS DATE) AS d"),
+        "text like 'now'",
+    ),
+    "to_timestamp of now": (
+        lambda s: lambda df: df.selectExpr("to_timestamp('now') AS t"),
+        "text like 'now'",
+    ),
+    "to_date of today": (
+        lambda s: lambda df: df.selectExpr("to_date('today') AS t"),
+        "text like 'now'",
+    ),
+    "current_user": (lambda s: lambda df: df.selectExpr("current_user() AS u"), "CurrentUser"),
+    "current_database": (
+        lambda s: lambda df: df.selectExpr("current_database() AS u"),
+        "CurrentDatabase",
+    ),
+    "current_timezone": (
+        lambda s: lambda df: df.selectExpr("current_timezone() AS u"),
+        "CurrentTimeZone",
+    ),
+    "a partition's number": (
+        lambda s: lambda df: df.withColumn("x", F.spark_partition_id()),
+        "SparkPartitionID",
+    ),
+    "a file's name": (
+        lambda s: lambda df: df.withColumn("x", F.input_file_name()),
+        "InputFileName",
+    ),
+    "a python function that is not deterministic": (
+        lambda s: (
+            lambda df: df.withColumn(
+                "n", F.udf(lambda n: n, "bigint", useArrow=False).asNondeterministic()("n")
+            )
+        ),
+        "not deterministic",
+    ),
+    "localCheckpoint": (lambda s: lambda df: df.localCheckpoint(), "RDDScanExec"),
+    "lazy localCheckpoint": (lambda s: lambda df: df.localCheckpoint(eager=False), "RDDScanExec"),
+    "an RDD and back": (
+        lambda s: lambda df: s.createDataFrame(df.rdd.map(lambda row: row), df.schema),
+        "RDDScanExec",
+    ),
+    "a cached RDD": (
+        lambda s: lambda df: s.createDataFrame(df.rdd.cache(), df.schema),
+        "RDDScanExec",
+    ),
+    "a shuffled RDD": (
+        lambda s: lambda df: s.createDataFrame(df.rdd.repartition(2), df.schema),
+        "RDDScanExec",
+    ),
+    "a broadcast of an RDD made of the input": (
+        lambda s: (
+            lambda df: collected_table(s).join(
+                F.broadcast(s.createDataFrame(df.rdd.cache(), df.schema)), "k"
+            )
+        ),
+        "BroadcastExchangeExec",
+    ),
     "rand": (lambda s: lambda df: df.where("rand() < 0.5"), "Rand"),
     "rand with a seed": (lambda s: lambda df: df.withColumn("x", F.rand(7)), "Rand"),
     "randn": (lambda s: lambda df: df.withColumn("x", F.randn()), "Randn"),
@@ -156,6 +239,68 @@ def test_a_cached_relation_is_rebuilt(spark: SparkSession) -> None:
     finally:
         cached.unpersist()
     assert "InMemoryTableScanExec" in "; ".join(found)
+
+
+def test_a_broadcast_of_what_is_cached_of_the_input_is_rebuilt(spark: SparkSession) -> None:
+    cells, rows = specified(spark)
+    cached = rows.cache()
+    try:
+        frame = collected_table(spark).join(F.broadcast(cached), "k")
+        assert "BroadcastExchangeExec" in "; ".join(unsafe_reasons(frame, cells.rdd_id))
+    finally:
+        cached.unpersist()
+
+
+def test_a_broadcast_of_a_cached_table_may_be_run_again(spark: SparkSession) -> None:
+    cells, rows = specified(spark)
+    cached = collected_table(spark).cache()
+    try:
+        assert unsafe_reasons(rows.join(F.broadcast(cached), "k"), cells.rdd_id) == []
+    finally:
+        cached.unpersist()
+
+
+def test_checkpoints_of_the_input_are_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sparkContext.setCheckpointDir(str(tmp_path))
+    assert "RDDScanExec" in verdict(spark, lambda df: df.checkpoint())
+
+
+FIXED_TIMES = [
+    "timestamp'2024-01-01 00:00:00'",
+    "date'2024-01-01'",
+    "CAST('2024-01-01' AS TIMESTAMP)",
+    "CAST(k AS TIMESTAMP)",
+    "to_date('2024-01-01')",
+    "make_date(2024, 1, 1)",
+    "'now'",
+]
+
+
+def test_times_that_stay_the_same_are_prepared(spark: SparkSession) -> None:
+    assert verdict(spark, lambda df: df.selectExpr(*FIXED_TIMES)) == ""
+
+
+# Functions without arguments whose value is the same at all times and in all places.
+TIMELESS = {
+    *("e", "pi", "version"),
+    *("array", "arrays_zip", "concat", "map", "map_concat", "struct", "named_struct"),
+    *("make_dt_interval", "make_interval", "make_ym_interval"),
+}
+
+
+def test_no_function_of_spark_freezes_unnoticed(spark: SparkSession) -> None:
+    """Try every function that takes no argument: what is prepared must be known to be constant."""
+    cells, rows = specified(spark)
+    names = [row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
+    prepared = set()
+    for name in (name for name in names if re.fullmatch(r"\w+", name)):
+        try:
+            frame = rows.selectExpr("n", f"{name}() AS x").coalesce(1)
+        except PySparkException:
+            continue
+        if not unsafe_reasons(frame, cells.rdd_id):
+            prepared.add(name)
+    assert {"pi", "e"} <= prepared <= TIMELESS
 
 
 @contextmanager

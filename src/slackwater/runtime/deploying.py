@@ -204,8 +204,10 @@ class Deployer:
                 return self.templates[key]
             if alone is not None and not any(k[0] == id(output) for k in self.templates):  # type: ignore[index]
                 logger.warning(
-                    "%s: its transforms drop _sw_query, so its queries cannot share steps; "
-                    "keep that column (select('_sw_query', ...)) to make them faster",
+                    "%s: its transforms drop or change _sw_query, or work on whole rows (as "
+                    "mapInPandas, fillna and replace do without a subset), so its queries cannot "
+                    "share steps; keep that column as it is (select('_sw_query', ...)) to make "
+                    "them faster",
                     output.place,
                 )
             self.templates[key] = Template(

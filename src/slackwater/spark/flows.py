@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -23,10 +23,18 @@ from slackwater.app.nodes import (
 )
 from slackwater.errors import DescriptionError, SlackwaterError
 from slackwater.spark.failures import defined_at, explain
+from slackwater.spark.rowwise import refusal
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
 
 # Where a row came from: dead letters carry it through the transforms, steps do not.
 PLACE_COLUMNS = (PARTITION, OFFSET, ARRIVAL)
+
+# Looks at what a transform returned; the text says which one it is.
+Check = Callable[[DataFrame, str], None]
+
+
+def unchecked(frame: DataFrame, what: str) -> None:
+    """Look at nothing: what runs was checked on deployment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +49,27 @@ class Flow:
         return [name for name in names if name in self.frame.columns]
 
 
-def through(node: Node, inputs: Iterator[Flow], place: str) -> Flow:
-    """Pass inputs, in the order of `leaves`, through the description of a stream."""
+def through(node: Node, inputs: Iterator[Flow], place: str, check: Check = unchecked) -> Flow:
+    """Pass inputs, in the order of `leaves`, through the description of a stream.
+
+    `check` looks at what each transform returns, before anything else is said of it.
+    """
     match node:
         case SourceNode():
             return next(inputs)
         case TransformNode(parent=parent):
-            return _transformed(node, through(parent, inputs, place), place)
+            before = through(parent, inputs, place, check)
+            after = called(node.function, before.frame, f"{place}: transform")
+            check(after, f"{place}: transform {defined_at(node.function)}")
+            return Flow(after, before.event_time)
         case UnionNode(left=left, right=right):
-            return _united(through(left, inputs, place), through(right, inputs, place), place)
+            one, two = (through(each, inputs, place, check) for each in (left, right))
+            return _united(one, two, place)
         case LegsNode(legs=legs):
-            flows = [timed(through(leg.node, inputs, place), place) for leg in legs]
+            flows = [timed(through(leg.node, inputs, place, check), place) for leg in legs]
             return _legs(node, flows, place)
         case SidesNode(sides=sides):
-            flows = [timed(through(side, inputs, place), place) for side in sides]
+            flows = [timed(through(side, inputs, place, check), place) for side in sides]
             return _sides(node, flows, place)
 
 
@@ -79,16 +94,14 @@ def first_line(error: AnalysisException) -> str:
     return explain(error).partition(": ")[2]
 
 
-def _transformed(node: TransformNode, before: Flow, place: str) -> Flow:
-    return Flow(called(node.function, before.frame, f"{place}: transform"), before.event_time)
-
-
 def called(function: FrameFunction, frame: DataFrame, what: str) -> DataFrame:
     """Call a function of the user's, and say which one, and where in it, where that fails."""
     what = f"{what} {defined_at(function)}"
     try:
         result = function(frame)
     except AnalysisException as error:
+        if (refused := refusal(error, what)) is not None:
+            raise refused from error
         raise DescriptionError(
             f"{what} does not fit its input ({', '.join(frame.columns)}): {first_line(error)}"
         ) from error

@@ -28,7 +28,7 @@ from slackwater.spark.keyed_rows import (
     spans,
     value_columns,
 )
-from slackwater.spark.pipeline import CheckedPipeline, visible_columns
+from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sampled import (
     GROUP,
     SAMPLE,
@@ -234,11 +234,15 @@ def _stream(
     template: Template, records: Iterable[DataFrame], further: Sequence[str] = ()
 ) -> DataFrame:
     """Pass each input's usable records through the pipeline, with `further` system columns."""
+    pipeline, output = template.pipeline, template.output
     visible = (
-        Flow(frame.selectExpr(*visible_columns(reader), *further), reader.event_time)
+        Flow(frame.selectExpr(*pipeline.visible(reader, further)), reader.event_time)
         for frame, reader in zip(records, template.readers, strict=True)
     )
-    return through(template.output.stream, visible, template.output.place).frame
+    with pipeline.passage.undisturbed():
+        stream = through(output.stream, visible, output.place).frame
+    # A query that is alone has its number from the template, whatever a transform made of it.
+    return stream if template.query is None else stream.drop(QUERY)
 
 
 def sliced(template: Template, stream: DataFrame) -> DataFrame:

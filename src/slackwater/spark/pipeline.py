@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,46 +16,12 @@ from slackwater.app.outputs import Output
 from slackwater.app.sampled import check_sampled_types
 from slackwater.app.types import is_number
 from slackwater.errors import DescriptionError
-from slackwater.spark.flows import Flow, called, first_line, through, timed
-from slackwater.spark.latebound import classic_jvm
+from slackwater.spark.flows import called, first_line
+from slackwater.spark.passage import find_passage
 from slackwater.spark.row_joins import joined_rows
-from slackwater.spark.safety import expression_names
 from slackwater.spark.sampled import whole_rows
 from slackwater.spark.shapes import checked_shapes, result_schema
-from slackwater.spark.sources.base import QUERY, SourceReader
-
-# Logical nodes that give other rows when the same input is cut into other steps.
-_STATEFUL = {
-    "Aggregate": "an aggregation",
-    "Distinct": "distinct",
-    "Deduplicate": "distinct or dropDuplicates",
-    "Window": "a window function",
-    "GlobalLimit": "limit",
-    "LocalLimit": "limit",
-    "Tail": "tail",
-    "Offset": "offset",
-    "Sort": "a sort",
-    "Intersect": "intersect",
-    "Except": "except",
-    "Pivot": "pivot",
-    "FlatMapGroupsInPandas": "applyInPandas",
-    "FlatMapGroupsInArrow": "applyInArrow",
-    "FlatMapCoGroupsInPandas": "a cogroup",
-}
-# Which side of a join with a static table may be the stream.
-_STREAM_SIDE = {
-    "Inner": {"left", "right"},
-    "Cross": {"left", "right"},
-    "LeftOuter": {"left"},
-    "RightOuter": {"right"},
-    "LeftSemi": {"left"},
-    "LeftAnti": {"left"},
-}
-
-
-def visible_columns(reader: SourceReader) -> list[str]:
-    """List, as SQL, what a transform sees: the source's own columns and the query's number."""
-    return [quoted(field.name) for field in reader.schema.fields] + [QUERY]
+from slackwater.spark.sources.base import QUERY, SYSTEM_COLUMNS, SourceReader
 
 
 class CheckedPipeline:
@@ -67,23 +32,17 @@ class CheckedPipeline:
     ) -> None:
         """Run the description over empty input and refuse what cannot work, by name and remedy."""
         self._output = output
-        inputs = [_empty(spark, reader) for reader in readers]
-        empty = (
-            Flow(frame, reader.event_time) for frame, reader in zip(inputs, readers, strict=True)
-        )
-        flow = timed(through(output.stream, empty, output.place), output.place)
-        stream = flow.frame
-        self.calls_python = False
-        self.keys_from_source = False  # whether a record's group is known before any transform
-        if classic_jvm(spark) is not None:
-            plan = stream._jdf.queryExecution().analyzed()
-            _require_stateless(plan, output.place)
-            self.calls_python = "PythonUDF" in expression_names(plan)
-            self.keys_from_source = _passed_on(inputs, plan, output.by)
-        self.fusable = QUERY in stream.columns
+        self.passage = find_passage(spark, output, readers)
+        self.calls_python = self.passage.calls_python
+        self.fusable = self.passage.fusable
+        # Whether a record's group is known before any transform.
+        self.keys_from_source = len(readers) == 1 and {*output.by} <= self.passage.carried
+        flow = self.passage.flow
         self.result_names: tuple[str, ...] = ()  # of a function
         self.event_time = flow.event_time
-        self.columns = StructType([f for f in stream.schema.fields if f.name != QUERY])
+        self.columns = StructType(
+            [f for f in flow.frame.schema.fields if f.name.lower() not in SYSTEM_COLUMNS]
+        )
         rows = spark.createDataFrame([], self.columns)
         if output.row_join is not None:
             rows = joined_rows(output.row_join, rows)
@@ -93,6 +52,11 @@ class CheckedPipeline:
         of_function = self._check_result(rows)
         self.shapes = checked_shapes(spark, output, rows, self.aggregates)
         self.result = result_schema(output, rows, self.shapes, of_function)
+
+    def visible(self, reader: SourceReader, wanted: Sequence[str]) -> list[str]:
+        """List, as SQL, what transforms see: the source's columns, and of ours what they may."""
+        ours = [name for name in (QUERY, *wanted) if name in self.passage.shown]
+        return [*(quoted(field.name) for field in reader.schema.fields), *ours]
 
     def _check_result(self, rows: DataFrame) -> StructType | None:
         """Check keys and names; return what a function gives that no further stage takes."""
@@ -130,26 +94,6 @@ class CheckedPipeline:
                 written[name].over(argument.simpleString(), place)  # refuses in the user's words
             bound[name] = aggregate.over(argument.simpleString(), place)
         return bound
-
-
-def _passed_on(inputs: Sequence[DataFrame], plan: Any, keys: Sequence[str]) -> bool:
-    """Tell whether keys are columns of the only input that no transform has touched."""
-    if len(inputs) != 1 or not keys:
-        return False
-
-    def identities(of: Any) -> dict[str, int]:
-        attributes = of.output()
-        each = (attributes.apply(index) for index in range(attributes.size()))
-        return {str(attribute.name()): int(attribute.exprId().id()) for attribute in each}
-
-    before = identities(inputs[0]._jdf.queryExecution().analyzed())
-    after = identities(plan)
-    return all(key in before and before[key] == after.get(key) for key in keys)
-
-
-def _empty(spark: SparkSession, reader: SourceReader) -> DataFrame:
-    schema = StructType(list(reader.schema.fields)).add(QUERY, "integer", nullable=False)
-    return spark.createDataFrame([], schema)
 
 
 def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
@@ -211,34 +155,3 @@ def _check_bounds(output: Output, result: StructType) -> None:
             f"{output.place}: apply(...) returns a column {name!r}, a name that error=within(...) "
             "puts on every pane; rename it"
         )
-
-
-def _require_stateless(plan: Any, place: str) -> bool:
-    """Refuse operators over the stream whose result depends on how it is cut into steps."""
-    children = [plan.children().apply(index) for index in range(plan.children().size())]
-    name = str(plan.getClass().getSimpleName())
-    if not children:
-        attributes = plan.output()
-        return any(attributes.apply(i).name() == QUERY for i in range(attributes.size()))
-    streaming = [_require_stateless(child, place) for child in children]
-    if not any(streaming):
-        return False
-    if name in _STATEFUL:
-        raise DescriptionError(
-            f"{place}: a transform uses {_STATEFUL[name]}, whose result depends on which rows are "
-            "read together; do it per window, with .window(...).aggregate(...) or .apply(...)"
-        )
-    if name == "Join":
-        kind = str(plan.joinType().getClass().getSimpleName()).removesuffix("$")
-        if all(streaming):
-            raise DescriptionError(
-                f"{place}: a transform joins the stream with itself; do it per window, with "
-                ".window(...).apply(...)"
-            )
-        side = "left" if streaming[0] else "right"
-        if side not in _STREAM_SIDE.get(kind, set()):
-            raise DescriptionError(
-                f"{place}: a transform joins the stream on the {side} of a {kind} join, which "
-                "would repeat unmatched rows of the static table in each step; turn the join round"
-            )
-    return True
