@@ -25,7 +25,7 @@ from slackwater.spark.carrying import Carried, carried_columns
 from slackwater.spark.flows import PLACE_COLUMNS, Check, Flow, through, timed, unchecked
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.logical import PlanNode, read_plan
-from slackwater.spark.rowwise import empty_input, reads_stream, require_rowwise
+from slackwater.spark.rowwise import OPAQUE, empty_input, reads_stream, require_rowwise
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, SourceReader
 
 logger = logging.getLogger("slackwater")
@@ -104,6 +104,13 @@ def find_passage(spark: SparkSession, output: Output, readers: Sequence[SourceRe
         if _transforms(output.stream):
             _require_same(spark, output, readers, passage)
     return passage
+
+
+def hands_out_rows(frame: DataFrame) -> bool:
+    """Tell whether a function gets whole rows: then they have the number of their query."""
+    if classic_jvm(frame.sparkSession) is None:
+        return True  # who knows
+    return any(node.kind in OPAQUE for node in read_plan(_analyzed(frame)).downwards())
 
 
 def _tried(spark: SparkSession, output: Output, readers: Sequence[SourceReader]) -> Passage:

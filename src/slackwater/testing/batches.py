@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -18,7 +19,9 @@ from slackwater.app.names import quoted, sql_text
 from slackwater.app.nodes import LegsNode, Node, SidesNode, leaves
 from slackwater.app.outputs import ColumnFunction, Output
 from slackwater.app.windows import KeyedWindows, Windows
+from slackwater.errors import DescriptionError
 from slackwater.spark.flows import Flow, through
+from slackwater.spark.passage import hands_out_rows
 from slackwater.spark.sampled import whole_rows
 from slackwater.spark.sources.base import QUERY
 from slackwater.testing.keyed_batches import batch_values, keyed_batch
@@ -46,11 +49,16 @@ def batch_panes(
     }
 
     def flow(node: Node) -> Flow:
-        found = (
-            Flow(inputs[leaf.name].withColumn(QUERY, F.lit(number).cast("int")), times[leaf.name])
-            for leaf in leaves(node)
+        plain = [Flow(inputs[leaf.name], times[leaf.name]) for leaf in leaves(node)]
+        with suppress(DescriptionError):  # of transforms that name the query's number
+            found = through(node, iter(plain), output.place)
+            if not hands_out_rows(found.frame):
+                return found
+        numbered = (
+            Flow(each.frame.withColumn(QUERY, F.lit(number).cast("int")), each.event_time)
+            for each in plain
         )
-        return through(node, found, output.place)
+        return through(node, numbered, output.place)
 
     def windowed(node: Node) -> DataFrame:
         rows = flow(node)
