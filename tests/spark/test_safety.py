@@ -93,6 +93,18 @@ def test_plans_that_keep_nothing_of_their_input_may_be_run_again(
         assert sorted(planned.fetch().to_pylist(), key=repr) == sorted(expected, key=repr)
 
 
+def with_variable(df: DataFrame) -> DataFrame:
+    df.sparkSession.sql("DECLARE OR REPLACE VARIABLE most BIGINT DEFAULT 5")
+    return df.where("n < most")
+
+
+def with_sql_function(df: DataFrame) -> DataFrame:
+    df.sparkSession.sql(
+        "CREATE OR REPLACE TEMPORARY FUNCTION moment() RETURNS TIMESTAMP RETURN current_timestamp()"
+    )
+    return df.selectExpr("n", "moment() AS t")
+
+
 UNSAFE: dict[str, tuple[Callable[[SparkSession], Transform], str]] = {
     "shuffle": (lambda s: lambda df: df.repartition(2, "k"), "ShuffleExchangeExec"),
     "shuffled join": (
@@ -161,6 +173,8 @@ UNSAFE: dict[str, tuple[Callable[[SparkSession], Transform], str]] = {
         lambda s: lambda df: df.selectExpr("to_date('today') AS t"),
         "text like 'now'",
     ),
+    "a session's variable": (lambda s: with_variable, "VariableReference"),
+    "time in a function written in SQL": (lambda s: with_sql_function, "CurrentTimestamp"),
     "current_user": (lambda s: lambda df: df.selectExpr("current_user() AS u"), "CurrentUser"),
     "current_database": (
         lambda s: lambda df: df.selectExpr("current_database() AS u"),
