@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 Transform = Callable[[DataFrame], DataFrame]
 
 SCHEMA = "ts timestamp, k string, v bigint"
-TENANTS = 3
+TENANTS = 2
 
 
 def without_ones(batches: Iterator[Any]) -> Iterator[Any]:
@@ -30,11 +30,8 @@ def without_ones(batches: Iterator[Any]) -> Iterator[Any]:
 
 TRANSFORMS: dict[str, Transform] = {
     "replace": lambda df: df.replace(1, 0),
-    "fillna": lambda df: df.fillna(2),
     "few values": lambda df: df.na.drop(thresh=3),
-    "names": lambda df: df.toDF("ts", "k", "v"),
     "hash": lambda df: df.withColumn("v", F.hash(*df.columns).cast("bigint")),
-    "constant": lambda df: df.withColumn("_sw_query", F.lit(0)),
     "one part": lambda df: df.unionByName(df.replace(1, 0).where("v = 0")),
     "pandas": lambda df: df.mapInPandas(without_ones, df.schema),
     "kept": lambda df: df.selectExpr("_sw_query", "ts", "k", "v + 1 AS v"),
