@@ -86,6 +86,7 @@ class FaultyDisk(Disk):
         super().__init__()
         root.mkdir(parents=True, exist_ok=True)
         self._root = root
+        self._prefix = f"{root}{os.sep}"
         self.settled.add(root)
         self._fault = fault
         self._lock = threading.RLock()
@@ -149,11 +150,15 @@ class FaultyDisk(Disk):
 
         def moved() -> None:
             act(source, target)
-            for place in [p for p in self._nodes if p.is_relative_to(source)]:
-                self._nodes[Path(target) / place.relative_to(source)] = self._nodes.pop(place)
+            before, after = Path(source), Path(target)
+            node = self._nodes.pop(before, None) or _Node(after.is_dir())
+            if node.directory:
+                for place in [p for p in self._nodes if p.is_relative_to(before)]:
+                    self._nodes[after / place.relative_to(before)] = self._nodes.pop(place)
+            self._nodes[after] = node
             for handle, place in self._handles.items():
-                if place == Path(source):
-                    self._handles[handle] = Path(target)
+                if place == before:
+                    self._handles[handle] = after
 
         self._do("replace", Path(target), moved)
 
@@ -231,7 +236,7 @@ class FaultyDisk(Disk):
         undo: Callable[[T], object] = lambda _: None,
     ) -> T:
         with self._lock:
-            operation = Operation(name, os.path.relpath(place, self._root))
+            operation = Operation(name, str(place).removeprefix(self._prefix))
             if self.dead:
                 raise OSError(errno.EIO, "the process is dead", str(place))
             self.done.append(operation)

@@ -24,9 +24,9 @@ from tests.faults.workload import (
     using,
 )
 
-QUICK = 40
-EACH_KIND = 70
-TWICE = 35
+QUICK = 30
+EACH_KIND = 64
+TWICE = 25
 SPARK_POINTS = 20
 
 
