@@ -365,6 +365,24 @@ class TestLostRecords:
         with pytest.raises(JournalError, match=f"{SEGMENT_1} is missing"):
             open_quick(tmp_path)
 
+    def test_a_segment_that_was_begun_and_then_reported_as_failed_stays_readable(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Doubtful(disk.Disk):
+            def replace(self, source: disk.Place, target: disk.Place) -> None:
+                super().replace(source, target)
+                raise OSError(errno.EIO, "no answer")
+
+        write_numbers(tmp_path, 2)
+        with open_quick(tmp_path) as journal:
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "current", Doubtful())
+                with pytest.raises(JournalError, match="no answer"):
+                    journal.rotate()
+            with pytest.raises(JournalError, match="start again"):
+                journal.append({"n": 2})
+        assert total(reopen(tmp_path)) == [0, 1]
+
     def test_the_newest_segment_is_missed(self, tmp_path: Path) -> None:
         with open_quick(tmp_path) as journal:
             journal.append({"n": 0})

@@ -197,8 +197,14 @@ class Journal:
                             write_at(self._segment, [seal()], self._segment_bytes)
                             self._flush_segment(sealed=True)
                             disk.current.replace(temporary, path)
-                        except BaseException:
-                            self._take_back(self._segment_bytes)
+                        except BaseException as error:
+                            if path.exists():  # renamed all the same: nothing may follow the seal
+                                self._failure = (
+                                    f"{path} was begun and that failed ({error}): mend the disk "
+                                    "and start again, which goes on with it"
+                                )
+                            else:
+                                self._take_back(self._segment_bytes)
                             raise
                         self._segment, segment = segment, self._segment
                         self._segment_bytes = os.fstat(self._segment).st_size
