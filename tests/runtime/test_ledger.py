@@ -481,6 +481,25 @@ def test_age_costs_neither_disk_nor_records(
     again.close()
 
 
+def test_a_snapshot_keeps_what_was_planned_for_queries_that_are_not_deployed(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger(tmp_path)
+    away = ledger.introduce("away", {})
+    ledger.remember_sources(away.number, [{"files": []}])
+    run_step(ledger, away.number, 0)
+    run_step(ledger, away.number, 1)
+    ledger.close()
+    for _ in range(2):  # processes that do not deploy it
+        ledger = Ledger(tmp_path)
+        ledger.begin_snapshot({})()
+        ledger.close()
+    ledger = Ledger(tmp_path)
+    since = ledger.content.planned_since[away.number]
+    ledger.close()
+    assert since == [*planned(0), *planned(10)]
+
+
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_the_journal_names_a_block_by_its_bytes_if_they_are_known(
     tmp_path: Path, snapshot: bool

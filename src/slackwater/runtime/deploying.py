@@ -148,7 +148,7 @@ class Deployer:
         state = known or self._ledger.introduce(
             opened.name, opened.mark, first_pane=lives * PANES_OF_A_LIFE
         )
-        since = self._ledger.content.planned_since.pop(state.number, [])
+        since = self._ledger.content.planned_since.get(state.number, [])
         grid = output.windows.grid(state.number)
         sampler = None
         if output.error is not None and bounds == "early":
@@ -180,6 +180,7 @@ class Deployer:
         if known is None:
             self._ledger.remember_sources(state.number, [reader.state() for reader in readers])
         self._fleet.add(query, self._clock.now_ms())
+        self._ledger.content.planned_since.pop(state.number, None)  # its sources know it by now
         if state.quarantined is not None:
             logger.warning("%s is still quarantined: %s", opened.name, state.quarantined)
 

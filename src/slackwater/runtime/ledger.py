@@ -82,6 +82,7 @@ class LedgerContent:
             queries={name: state.captured() for name, state in self.queries.items()},
             duties=dict(self.duties),
             batches={batch: list(keys) for batch, keys in self.batches.items()},
+            planned_since=dict(self.planned_since),
             resets=dict(self.resets),
         )
 
@@ -409,6 +410,11 @@ def _snapshot_header(content: LedgerContent) -> dict[str, Any]:
         ],
         "batches": list(content.batches.items()),
         "resets": content.resets,
+        # Of queries that are not deployed: nobody could tell what their sources have to remember.
+        "planned": [
+            [query, [range_to_json(r) for r in ranges]]
+            for query, ranges in content.planned_since.items()
+        ],
     }
 
 
@@ -420,6 +426,8 @@ def _load_snapshot(content: LedgerContent, snapshot: Record) -> None:
         content.queries[state.name] = state
     content.next_query, content.next_step, content.next_batch = header["next"]
     content.resets = dict(header.get("resets", {}))
+    for query, ranges in header.get("planned", ()):
+        content.planned_since[query] = list(map(range_from_json, ranges))
     for step, query, ranges, rejected, until_ms, *too_late in header["duties"]:
         planned = tuple(map(range_from_json, ranges))
         content.duties[step, query] = DeadLetterDuty(
