@@ -25,6 +25,7 @@ from slackwater.runtime.panes import (
 from slackwater.runtime.placing import Limits
 from slackwater.runtime.sample_facts import WindowLesson
 from slackwater.runtime.staged import StagedBlocks
+from slackwater.runtime.write_turns import WritingStep
 from slackwater.spark.frames import Template
 from slackwater.spark.row_joins import aggregated_join
 from slackwater.spark.sinks.base import PaneId, SinkWriter
@@ -78,7 +79,7 @@ class PaneEmitter:
         self._limits = limits
 
     def emit(
-        self, template: Template, windows: Sequence[ClosingWindow], slot: int, watch: Watch
+        self, template: Template, windows: Sequence[ClosingWindow], step: WritingStep, watch: Watch
     ) -> Emission:
         """Compute and write the panes of a template's first windows."""
         if not windows:
@@ -87,7 +88,7 @@ class PaneEmitter:
             held = [self._in_memory(window) for window in windows]
             panes, found = self._estimated(template, held)
             merge_ms = watch.lap_ms()
-            self.write(template, panes, windows, slot)
+            self.write(template, panes, windows, step)
             lessons = dict(zip(windows, found, strict=True))
             return Emission(panes.counts(len(windows)), merge_ms, watch.lap_ms(), lessons)
         large = [window for window in windows if self._is_large(template, window)]
@@ -96,14 +97,14 @@ class PaneEmitter:
         if len(groups) == 1 and not large:
             panes = self._small_panes(template, groups[0])
             merge_ms = watch.lap_ms()
-            self.write(template, panes, groups[0], slot)
+            self.write(template, panes, groups[0], step)
             return Emission(
                 panes.counts(len(windows)),
                 merge_ms,
                 watch.lap_ms(),
                 results=_exact_results(template, groups[0], panes),
             )
-        return self._emit_in_pieces(template, windows, groups, large, slot, watch)
+        return self._emit_in_pieces(template, windows, groups, large, step, watch)
 
     def _emit_in_pieces(
         self,
@@ -111,27 +112,28 @@ class PaneEmitter:
         windows: Sequence[ClosingWindow],
         groups: Sequence[Sequence[ClosingWindow]],
         large: Sequence[ClosingWindow],
-        slot: int,
+        step: WritingStep,
         watch: Watch,
     ) -> Emission:
         """Compute what memory cannot hold at once piece by piece; all of it is seen, or nothing."""
         counts = dict.fromkeys(windows, 0)
         exact: dict[ClosingWindow, pa.Table] = {}
-        with self._sinks[template.output.sink].stage(slot) as step:
+        with self._sinks[template.output.sink].stage(step.slot) as pieces:
             for group in groups:
                 panes = self._small_panes(template, group)
                 counts.update(zip(group, panes.counts(len(group)), strict=True))
                 exact |= _exact_results(template, group, panes)
-                step.add(_shown(template, panes, group))
+                pieces.add(_shown(template, panes, group))
             for window in large:
                 pane = PaneId(window.query, window.start_ms * 1_000, window.shown_pane)
                 frame = self._frame(template, window)
-                counts[window] = step.add_frame(pane, frame)
+                counts[window] = pieces.add_frame(pane, frame)
                 if not counts[window]:
                     nothing = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
-                    step.add(_shown(template, _owned(nothing, 0), [window]))
+                    pieces.add(_shown(template, _owned(nothing, 0), [window]))
             merge_ms = watch.lap_ms()
-            step.publish()
+            with step.turn():
+                pieces.publish()
         return Emission(
             [counts[window] for window in windows], merge_ms, watch.lap_ms(), results=exact
         )
@@ -166,12 +168,17 @@ class PaneEmitter:
         return _together(parts)
 
     def write(
-        self, template: Template, panes: PaneRows, windows: Sequence[ClosingWindow], slot: int
+        self,
+        template: Template,
+        panes: PaneRows,
+        windows: Sequence[ClosingWindow],
+        step: WritingStep,
     ) -> None:
         """Write the panes of a step's windows, all of them, to the template's sink."""
         table = _shown(template, panes, windows)
         if table.num_rows:
-            self._sinks[template.output.sink].write(table, slot)
+            with step.turn():
+                self._sinks[template.output.sink].write(table, step.slot)
 
     def _small_panes(self, template: Template, windows: Sequence[ClosingWindow]) -> PaneRows:
         shape, output = template.pipeline.shapes[0], template.output

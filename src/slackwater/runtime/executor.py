@@ -36,6 +36,7 @@ from slackwater.runtime.records import rows_by_slice
 from slackwater.runtime.reports import InputReport, PaneReport, StepReport, StepTimes
 from slackwater.runtime.sampler import QuerySampler, SampledStep, stragglers
 from slackwater.runtime.state import Counters, KeyedChange, PlannedRange, QueryChange, SliceState
+from slackwater.runtime.write_turns import WriteTurns, WritingStep
 from slackwater.sampling.monitor import Monitor
 from slackwater.spark.failures import during, explain
 from slackwater.spark.frames import ROWS, Template
@@ -82,6 +83,7 @@ class StepExecutor:
         blocks: BlockStore,
         placer: Placer,
         emitter: PaneEmitter,
+        turns: WriteTurns,
         pools: StepPools,
         clock: Clock,
         *,
@@ -93,6 +95,7 @@ class StepExecutor:
         self._blocks = blocks
         self._placer = placer
         self._emitter = emitter
+        self._turns = turns
         self._pools = pools
         self._clock = clock
         self._files_dead_letters = files_dead_letters
@@ -126,9 +129,15 @@ class StepExecutor:
         with self._blocks.reading():
             advanced = self._advance(step, outcome)
             try:
-                self._ledger.require_wanted(step.number)
+                writing = WritingStep(
+                    slot,
+                    step.plans.keys(),
+                    lambda: self._ledger.require_wanted(step.number, step.plans),
+                    self._turns,
+                )
+                writing.require_wanted()
                 with during(lambda: _closing_text(advanced.queries)):
-                    advances, emission = self._emit(step.template, advanced, slot, watch)
+                    advances, emission = self._emit(step.template, advanced, writing, watch)
                 windows = (window for advance in advances for window in advance.windows)
                 rows = dict(zip(windows, emission.counts, strict=True))
                 changes = [_with_rows_out(advance, rows, emission) for advance in advances]
@@ -352,7 +361,7 @@ class StepExecutor:
                 self._placer.discard(blocks)
 
     def _emit(
-        self, template: Template, advanced: _Advanced, slot: int, watch: Watch
+        self, template: Template, advanced: _Advanced, step: WritingStep, watch: Watch
     ) -> tuple[list[_Advance], Emission]:
         """Emit what has fired: of a chain of windows, that of the last stage."""
         advances = advanced.queries
@@ -361,10 +370,10 @@ class StepExecutor:
             merge_ms = watch.lap_ms()
             counts = [int(window.timing != RETRACTED) for window in windows]
             if advanced.panes is not None:
-                self._emitter.write(template, advanced.panes, windows, slot)
+                self._emitter.write(template, advanced.panes, windows, step)
             return advances, Emission(counts, merge_ms, watch.lap_ms())
         if not template.output.stages:
-            return advances, self._emitter.emit(template, windows, slot, watch)
+            return advances, self._emitter.emit(template, windows, step, watch)
         chained, panes = follow_chain(
             template.pipeline.shapes,
             [ChainedQuery(a.query, a.change.watermarks.current_ms, a.windows) for a in advances],
@@ -373,7 +382,7 @@ class StepExecutor:
         advances = [_at_end(*pair) for pair in zip(advances, chained, strict=True)]
         fired = [window for each in chained for window in each.windows]
         merge_ms = watch.lap_ms()
-        self._emitter.write(template, panes, fired, slot)
+        self._emitter.write(template, panes, fired, step)
         return advances, Emission(panes.counts(len(fired)), merge_ms, watch.lap_ms())
 
 

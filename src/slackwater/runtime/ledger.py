@@ -106,7 +106,7 @@ class Ledger:
         self._journal = Journal.open(directory / "journal", durable=durable, access=access)
         self._lock = threading.Lock()
         self._snapshot_bytes = 0
-        self._abandoned: set[int] = set()
+        self._abandoned: set[tuple[int, int]] = set()  # steps, each with a query of it
         try:
             self.content = read_content(self._journal.recovered)
         except BaseException:
@@ -217,7 +217,7 @@ class Ledger:
         }
         obsolete: list[Block] = []
         with self._lock:
-            self.require_wanted(step)
+            self.require_wanted(step, [change.query for change in changes])
             self._require_pending(step, (change.query for change in changes))
             position = self._journal.append(header, payload)
             with self._applied():
@@ -245,17 +245,18 @@ class Ledger:
                 raise
             raise JournalError(f"a record was written and could not be applied: {error}") from error
 
-    def abandon(self, step: int) -> None:
+    def abandon(self, step: int, queries: Iterable[int]) -> None:
         """Give a step up that nothing can end: whatever it still does, it is not committed.
 
-        Its queries keep their plans, to be done by another step.
+        Its queries keep their plans, to be done by another step. Those that were tried apart from
+        these have the same step, and are not given up with them.
         """
         with self._lock:
-            self._abandoned.add(step)
+            self._abandoned.update((step, query) for query in queries)
 
-    def require_wanted(self, step: int) -> None:
+    def require_wanted(self, step: int, queries: Iterable[int]) -> None:
         """Refuse a step that was given up."""
-        if step in self._abandoned:
+        if not self._abandoned.isdisjoint((step, query) for query in queries):
             raise StateError(f"step {step} was given up before it ended: it changes nothing")
 
     def move(self, move: Move, source: SliceState) -> list[Block]:

@@ -410,7 +410,7 @@ class Loop:
 
     def _abandon(self, running: RunningStep) -> None:
         self._running.remove(running)
-        self._ledger.abandon(running.step.number)
+        self._ledger.abandon(running.step.number, running.step.plans)
         self._slots.give_up(running.slot)
 
     def _committed(self, step: PlannedStep, report: StepReport) -> None:

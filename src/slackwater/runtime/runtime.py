@@ -44,6 +44,7 @@ from slackwater.runtime.slots import Worker
 from slackwater.runtime.staged import StagedBlocks
 from slackwater.runtime.tiers import Tiers
 from slackwater.runtime.transfers import Transfers
+from slackwater.runtime.write_turns import WriteTurns
 from slackwater.scheduling.snapshot import Policy
 from slackwater.spark.failures import explain
 from slackwater.spark.frames import Template
@@ -133,6 +134,7 @@ class Runtime:
         self._clock = settings.clock
         self._stop_limit_s = settings.stop_limit_ms / 1_000
         self._inbox = Inbox()
+        self._turns = WriteTurns()
         self._hangs = False  # some thread, at the end
         self._slots = settings.slots or parallelism(spark)
         with ExitStack() as opened:
@@ -181,6 +183,7 @@ class Runtime:
             self._blocks,
             placer,
             PaneEmitter(spark, self._staged, self._deployer.sinks, limits),
+            self._turns,
             StepPools(spark),
             self._clock,
             files_dead_letters=settings.files_dead_letters,
@@ -384,6 +387,8 @@ class Runtime:
         with ExitStack() as all_of_them:
             for sink in self._deployer.sinks.values():
                 all_of_them.callback(sink.close)
+            # No other runtime may have a sink while a step that was given up writes to it.
+            all_of_them.callback(self._turns.wait_until_over)
             for query in self._fleet.queries:
                 for reader in query.readers:
                     all_of_them.callback(reader.close)

@@ -358,6 +358,20 @@ def test_a_step_in_pieces_that_cannot_be_published_shows_nothing(
     writer.close()
 
 
+def test_a_step_in_pieces_leaves_out_what_came_before_it_was_published(
+    trial: Trial, make_panes: Make
+) -> None:
+    pieces = [make_panes("ads", 1), make_panes("ads", 2)]
+    writer = trial.sink.open()
+    with writer.stage(0) as step:
+        for piece in pieces:
+            step.add(piece)
+        writer.write(pa.concat_tables(pieces), 1)  # by one that was given up and goes on
+        step.publish()
+    assert trial.rows_seen() == Counter(_keys(pa.concat_tables(pieces)))
+    writer.close()
+
+
 def test_lanes_write_at_the_same_time(trial: Trial, make_panes: Make) -> None:
     panes = {lane: [make_panes(f"q{lane}", w) for w in range(20)] for lane in range(4)}
     writer = trial.sink.open()

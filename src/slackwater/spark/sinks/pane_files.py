@@ -91,10 +91,23 @@ class StagedFile(StepPanes):
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+                if self._came_meanwhile():
+                    sync_directory(self._directory)
+                    return
                 seal_file(self._path)
                 disk.current.replace(self._path, self._directory / _name(self._new))
                 self._recent.add(self._sent)
             sync_directory(self._directory)
+
+    def _came_meanwhile(self) -> bool:
+        """Tell whether a step that was given up has written these panes since they were added."""
+        there = {key for key in self._new if key in self._recent}
+        if there and there != self._new:
+            raise SinkError(
+                f"some panes for {self._directory} were written meanwhile, by a step that was "
+                "given up: resume, which leaves them out"
+            )
+        return bool(there)
 
     def close(self) -> None:
         """Remove what was staged."""
