@@ -79,11 +79,13 @@ def _unfinished(queries: Mapping[str, QueryState]) -> dict[str, int | None]:
     for state in list(queries.values()):  # others may be introduced meanwhile
         if state.pending is None:
             continue
-        name, since = state.name.removesuffix(EXACT), _first_window_us(state)
-        if name in found:
-            other = found[name]
-            since = None if since is None or other is None else min(since, other)
-        found[name] = since
+        # A name may end so because a user chose it: then its panes have it whole.
+        for name in {state.name, state.name.removesuffix(EXACT)}:
+            since = _first_window_us(state)
+            if name in found:
+                other = found[name]
+                since = None if since is None or other is None else min(since, other)
+            found[name] = since
     return found
 
 
