@@ -138,6 +138,10 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
         lambda b: b.counting(transform=lambda: 5),
         ["transform <lambda>", "takes 0 positional arguments"],
     ),
+    "a transform with groupBy": (
+        lambda b: b.counting(transform=lambda df: df.groupBy("user").count()),
+        ["an aggregation", "window"],
+    ),
     "apply that returns nothing": (
         lambda b: b.applying(without_return),
         ["without_return", "None", "return"],
