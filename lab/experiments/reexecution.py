@@ -167,7 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             timed(lambda: merged(none, partials), partials.forget_cached),
         )
         held = StagedBlocks(rows.store, StagedFrames(spark))
-        held.to_spark(rows.blocks)
+        columns = spark.createDataFrame(rows_of(1, given.payload, 0)).schema
+        held.to_spark(rows.blocks, columns)
         show(
             "function on Spark",
             timed(lambda: computed(spark, held, rows), lambda: None),

@@ -38,12 +38,28 @@ def test_sum_over_text_is_refused_with_the_remedy() -> None:
 
 @pytest.mark.parametrize("aggregate", ARITHMETIC, ids=lambda aggregate: aggregate.function)
 def test_arithmetic_takes_numbers_only(aggregate: Aggregate) -> None:
-    for type_name in (
-        *("string", "varchar(9)", "boolean", "date", "timestamp", "timestamp_ntz", "binary"),
-        *("array<int>", "struct<a:int>", "interval day to second", "void", "variant"),
-    ):
-        with pytest.raises(DescriptionError, match="cast it to a number first"):
+    for type_name, remedy in {
+        **dict.fromkeys(("string", "varchar(9)", "boolean", "void"), "cast it to a number first"),
+        "date": "unix_date",
+        "timestamp": "unix_micros",
+        "timestamp_ntz": "compute a number",
+        "binary": "compute a number",
+        "interval day to second": "compute a number",
+        "array<int>": "make one number of each array",
+        "map<string,int>": "one of its values",
+        "struct<a:int>": r"one of its fields.*x\.a'",
+        "variant": "variant_get",
+    }.items():
+        with pytest.raises(DescriptionError, match=remedy) as refused:
             aggregate.over(type_name, "aggregate(a=...)")
+        assert type_name in str(refused.value)
+        assert f"{aggregate.function}('x'" in str(refused.value)
+
+
+def test_a_column_whose_name_is_no_expression_is_bound_by_its_name() -> None:
+    bound = sw.sum("unit `price`").over("double", "aggregate(a=...)", named=True)
+    assert bound.batch_sql == "sum(`unit ``price```)"
+    assert bound.label == "sum('unit `price`')"
 
 
 @pytest.mark.parametrize("aggregate", ALL, ids=lambda aggregate: aggregate.label)
@@ -75,10 +91,13 @@ def test_count_takes_any_type() -> None:
 
 def test_keys_whose_equality_only_spark_knows_are_refused() -> None:
     check_key("k", "string", "window(by=...)")
-    with pytest.raises(DescriptionError, match="'k' in window"):
-        check_key("k", "string collate UTF8_LCASE", "window(by=...)")
-    with pytest.raises(DescriptionError, match=r"arrays \(array<int>\)"):
-        check_key("k", "array<int>", "window(by=...)")
+    with pytest.raises(DescriptionError, match=r"window: by='k'.*CAST\(`k` AS STRING COLLATE"):
+        check_key("k", "string collate UTF8_LCASE", "window")
+    with pytest.raises(DescriptionError, match=r"arrays \(array<int>\).*to_json"):
+        check_key("k", "array<int>", "window")
+    for kind in ("time(6)", "interval day to second", "variant", "map<int,int>", "geometry(4326)"):
+        with pytest.raises(DescriptionError, match="cannot be a key"):
+            check_key("k", kind, "window")
 
 
 @pytest.mark.parametrize("column", ["", "  ", None, 3])

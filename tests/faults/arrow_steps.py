@@ -138,6 +138,7 @@ def without_spark(patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(runtime_module, "parallelism", lambda _: 1)
     patch.setattr(runtime_module, "stored_bytes", lambda _: 0)
     patch.setattr(deploying, "CheckedPipeline", ArrowPipeline)
+    patch.setattr(deploying, "analyse_step", lambda *_: None)
     return SimpleNamespace(
         conf=SimpleNamespace(get=lambda *_: "false"),
         addTag=lambda _: None,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 Transform = Callable[[DataFrame], DataFrame]
 
-SCHEMA = "ts timestamp, user string, amount double, tags array<string>"
+SCHEMA = "ts timestamp, user string, amount double, tags array<string>, item struct<price:int>"
 
 
 def check(
@@ -48,8 +48,12 @@ def test_a_pipeline_that_keeps_the_query_number_can_be_fused(spark: SparkSession
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"by": "colour"}, "by='colour' is not among the columns: amount, tags, ts, user"),
-        ({"by": "tags"}, r"by='tags' is array<string>"),
+        ({"by": "colour"}, "by='colour' is not among the columns: amount, item, tags, ts, user"),
+        ({"by": "tags"}, r"by='tags' is arrays \(array<string>\)"),
+        ({"total": sw.sum("item")}, r"aggregate\(total=...\).*sum\('item.price'\)"),
+        ({"by": "user", "User": sw.count()}, "'user' and 'User' differ in case only"),
+        ({"by": "_sw_slice"}, "'_sw_slice' is a name that Slackwater"),
+        ({"by": "n__n", "n": sw.count()}, "by='n__n' is not among"),
         ({"total": sw.sum("price")}, r"aggregate\(total=...\).*'price' is not among the columns"),
         ({"total": sw.sum("user")}, r"sum\('user'\).*text.*CAST"),
         ({"top": sw.max("tags")}, r"max\('tags'\)"),
@@ -81,6 +85,9 @@ def test_a_description_that_does_not_fit_its_input_is_refused(
         (lambda df: df.drop("ts"), "drop the event time 'ts'"),
         (lambda df: df.withColumn("ts", F.col("ts").cast("string")), "not a timestamp"),
         (lambda df: None, "returned NoneType"),
+        (lambda df: df.withColumn("_sw_slice", F.lit(1)), "adds a column '_sw_slice'.*rename it"),
+        (lambda df: df.withColumn("_SW_mine", F.lit(1)), "adds a column '_SW_mine'"),
+        (lambda df: df.select("*", F.col("ts").alias("TS")), "leave 'ts' twice"),
     ],
 )
 def test_a_transform_whose_result_depends_on_the_steps_is_refused(
@@ -396,3 +403,68 @@ def test_an_apply_is_checked_against_the_window_s_columns(spark: SparkSession) -
     taken = stream.apply(lambda df: df.selectExpr("1 AS pane")).to(sw.memory(), name="taken")
     with pytest.raises(DescriptionError, match=r"'pane'.*rename"):
         CheckedPipeline(spark, taken, [reader])
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda df: df.toPandas(), r"apply .*returned a DataFrame of pandas.*applyInPandas"),
+        (lambda df: df.collect(), r"apply .*returned list"),
+        (lambda df: None, r"apply .*returned NoneType"),
+        (lambda df: df.withColumn("_sw_slice", F.lit(1)), r"returns a column '_sw_slice'.*rename"),
+        (lambda df: df.select("user", F.lit(1).alias("User")), "returns columns 'user' and 'User'"),
+        (
+            lambda df: df.select(F.expr("interval '1' month").alias("age")),
+            r"returns a column 'age' of intervals \(interval month\).*CAST",
+        ),
+        (lambda df: df.select(F.expr("array(time'10:00:00')").alias("at")), r"'at' of arrays"),
+    ],
+)
+def test_an_apply_that_returns_what_no_sink_can_take_is_refused(
+    spark: SparkSession, function: Any, says: str
+) -> None:
+    stream = sw.App("shop").source("events").window(sw.tumbling("1 s"))
+    output = stream.apply(function).to(sw.memory())
+    with pytest.raises(DescriptionError, match=says):
+        CheckedPipeline(spark, output, [scripted(SCHEMA, event_time="ts").open(spark)])
+
+
+def test_rows_that_would_not_come_back_from_state_are_refused(spark: SparkSession) -> None:
+    def rows(transform: Callable[[DataFrame], DataFrame]) -> CheckedPipeline:
+        stream = sw.App("shop").source("events").transform(transform)
+        output = stream.window(sw.tumbling("1 s")).apply(lambda df: df.select("user"))
+        reader = scripted(SCHEMA, event_time="ts").open(spark)
+        return CheckedPipeline(spark, output.to(sw.memory()), [reader])
+
+    with pytest.raises(DescriptionError, match=r"rows that have a column 'User' twice"):
+        rows(lambda df: df.select("*", F.lit(1).alias("User")))
+    with pytest.raises(DescriptionError, match=r"a column 'at' of times of day \(time\(6\)\)"):
+        rows(lambda df: df.withColumn("at", F.expr("time'10:00:00'")))
+    assert rows(lambda df: df.withColumn("age", F.expr("interval '1' day"))).fusable
+
+
+@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)", "time", "struct<a: char(3)>"])
+def test_a_schema_with_types_that_no_step_can_read_is_refused(
+    spark: SparkSession, kind: str
+) -> None:
+    with pytest.raises(DescriptionError, match=r"schema has 'x' as .* cannot be read: declare it"):
+        scripted(f"ts timestamp, x {kind}", event_time="ts").open(spark)
+
+
+def test_names_that_slackwater_keeps_are_refused_in_sources(spark: SparkSession) -> None:
+    with pytest.raises(DescriptionError, match="'_SW_x', a reserved name"):
+        scripted("ts timestamp, _SW_x int", event_time="ts").open(spark)
+    with pytest.raises(DescriptionError, match="names without _sw_"):
+        sw.generator(columns={"_sw_mine": "n"})
+    with pytest.raises(DescriptionError, match="names without _sw_"):
+        sw.generator(helpers={"_sw_mine": "n"})
+
+
+def test_a_further_stage_keeps_names_of_its_state_apart(spark: SparkSession) -> None:
+    stream = sw.App("shop").source("events").transform(lambda df: df.withColumn("n__n", F.lit(1)))
+    first = stream.window(sw.tumbling("1 s"), by="n__n").aggregate(total=sw.sum("amount"))
+    further = first.window(sw.tumbling("2 s"), by="n__n").aggregate(n=sw.count())
+    with pytest.raises(DescriptionError, match=r"stage 2.*'n__n', which the key 'n__n' has too"):
+        CheckedPipeline(
+            spark, further.to(sw.memory()), [scripted(SCHEMA, event_time="ts").open(spark)]
+        )

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Self
 
 from slackwater.app.names import quoted
-from slackwater.app.types import in_words, is_comparable, is_number, widened_decimal
+from slackwater.app.types import (
+    in_words,
+    is_comparable,
+    is_number,
+    number_instead,
+    plain_instead,
+    widened_decimal,
+)
 from slackwater.errors import DescriptionError
 
 
@@ -31,34 +38,58 @@ class MergeKind(Enum):
     KLL = "kll_merge_agg_double({column})"
 
 
+class Overflow(Enum):
+    """Say what becomes of a sum that its type cannot hold: what Spark itself makes of it."""
+
+    RAISES = "raises"
+    WRAPS = "wraps"  # integers, without ANSI mode
+    NULLS = "nulls"  # decimals, without ANSI mode
+
+
 @dataclass(frozen=True)
 class Partial:
     """Name one column of a window's state, the Spark aggregate that makes it, and how it merges.
 
     `keeps_type` is the type that a merged sum is cast back to: Spark widens decimals each time.
+    `counted_by` names the partial beside a sum that counts what was added: where there is
+    something and no sum, the sum has overflowed, and all that it is merged into has too.
     """
 
     column: str
     sql: str
     merge: MergeKind
     keeps_type: str | None = None
+    overflow: Overflow = Overflow.RAISES
+    counted_by: str | None = None
 
     @property
     def merge_sql(self) -> str:
         """Write the Spark aggregate over partial rows, for all kinds that merge alone."""
-        merged = self.merge.value.format(column=quoted(self.column))
-        return f"CAST({merged} AS {self.keeps_type})" if self.keeps_type else merged
+        column = quoted(self.column)
+        merged = self.merge.value.format(column=column)
+        if self.keeps_type:
+            merged = f"CAST({merged} AS {self.keeps_type})"
+        if self.counted_by is None:
+            return merged
+        lost = f"{column} IS NULL AND {quoted(self.counted_by)} > 0"
+        return f"CASE WHEN count_if({lost}) = 0 THEN {merged} END"
 
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """Describe one result column of a window; `column` is a column's name or any SQL expression."""
+    """Describe one result column of a window; `column` is a column's name or any SQL expression.
+
+    Once bound to its input, `named` says that it is a name, and `ansi` that sums which overflow
+    raise, as Spark's do in ANSI mode.
+    """
 
     # The public function that makes this aggregate.
     function: ClassVar[str]
 
     column: str | None
     type_name: str | None = None
+    named: bool = field(default=False, kw_only=True)
+    ansi: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be an expression."""
@@ -90,7 +121,18 @@ class Aggregate(ABC):
         """Write the Spark aggregates, each with its alias, that merge partial rows of a group."""
         return tuple(f"{p.merge_sql} AS {quoted(p.column)}" for p in self.partials(name))
 
-    def over(self, type_name: str, place: str) -> Self:
+    @property
+    def argument(self) -> str:
+        """Write the column as SQL."""
+        assert self.column is not None
+        return quoted(self.column) if self.named else f"({self.column})"
+
+    @property
+    def state_note(self) -> str:
+        """Say how its state differs from what its kind and type alone make of it."""
+        return ""
+
+    def over(self, type_name: str, place: str, *, named: bool = False, ansi: bool = True) -> Self:
         """Bind to the column's Spark type (such as "decimal(10,2)"), or say why it makes no sense.
 
         Run the aggregate that comes back, not the one the user wrote: a mean of decimals is a
@@ -98,18 +140,18 @@ class Aggregate(ABC):
         `place` names where the user wrote it, such as "aggregate(total=...)".
         """
         self._check_type(type_name, place)
-        return replace(self, type_name=type_name)
+        return replace(self, type_name=type_name, named=named, ansi=ansi)
 
     def _check_type(self, type_name: str, place: str) -> None:
         if not is_number(type_name):
             raise DescriptionError(
-                f"{self.label} in {place} is over {in_words(type_name)}; cast it to a number "
-                f"first, such as {self.function}('CAST({self.column} AS DOUBLE)')"
+                f"{self.label} in {place} is over {in_words(type_name)}; "
+                f"{number_instead(self.function, str(self.column), type_name)}"
             )
 
     @property
     def _as_double(self) -> str:
-        return f"CAST(({self.column}) AS DOUBLE)"
+        return f"CAST({self.argument} AS DOUBLE)"
 
 
 @dataclass(frozen=True)
@@ -135,7 +177,7 @@ class Count(Aggregate):
     @property
     def batch_sql(self) -> str:
         """Count in Spark."""
-        return "count(1)" if self.column is None else f"count(({self.column}))"
+        return "count(1)" if self.column is None else f"count({self.argument})"
 
     def _check_type(self, type_name: str, place: str) -> None:
         pass
@@ -148,9 +190,24 @@ class Sum(Aggregate):
     function: ClassVar[str] = "sum"
 
     def partials(self, name: str) -> tuple[Partial, ...]:
-        """Keep the sum."""
+        """Keep the sum; where a decimal that overflows is null, also how many were added."""
         keeps_type = widened_decimal(self.type_name or "", 10)
-        return (Partial(f"{name}__sum", self.batch_sql, MergeKind.SUM, keeps_type),)
+        if keeps_type is None or self.ansi:
+            overflow = Overflow.RAISES if self.ansi else Overflow.WRAPS
+            return (Partial(f"{name}__sum", self.batch_sql, MergeKind.SUM, keeps_type, overflow),)
+        count = f"{name}__n"
+        return (
+            Partial(
+                f"{name}__sum", self.batch_sql, MergeKind.SUM, keeps_type, Overflow.NULLS, count
+            ),
+            Partial(count, f"count({self.argument})", MergeKind.SUM),
+        )
+
+    @property
+    def state_note(self) -> str:
+        """Say where sums that overflow are told by a count."""
+        counted = not self.ansi and widened_decimal(self.type_name or "", 10) is not None
+        return ", null on overflow" if counted else ""
 
     def finish_sql(self, name: str) -> str:
         """Return the sum."""
@@ -159,7 +216,7 @@ class Sum(Aggregate):
     @property
     def batch_sql(self) -> str:
         """Add in Spark."""
-        return f"sum(({self.column}))"
+        return f"sum({self.argument})"
 
 
 @dataclass(frozen=True)
@@ -176,10 +233,14 @@ class Mean(Aggregate):
     def partials(self, name: str) -> tuple[Partial, ...]:
         """Keep the sum (as Spark does: exact for decimals, a double otherwise) and the count."""
         keeps_type = widened_decimal(self.type_name or "", 10)
-        total = f"sum(({self.column}))" if keeps_type else f"sum({self._as_double})"
+        total = f"sum({self.argument})" if keeps_type else f"sum({self._as_double})"
+        count = f"{name}__n"
+        nulls = keeps_type is not None and not self.ansi
         return (
-            Partial(f"{name}__sum", total, MergeKind.SUM, keeps_type),
-            Partial(f"{name}__n", f"count(({self.column}))", MergeKind.SUM),
+            Partial(f"{name}__sum", total, MergeKind.SUM, keeps_type, Overflow.NULLS, count)
+            if nulls
+            else Partial(f"{name}__sum", total, MergeKind.SUM, keeps_type),
+            Partial(count, f"count({self.argument})", MergeKind.SUM),
         )
 
     def finish_sql(self, name: str) -> str:
@@ -190,7 +251,7 @@ class Mean(Aggregate):
     @property
     def batch_sql(self) -> str:
         """Average in Spark."""
-        return f"avg(({self.column}))" if self.decimal_type else f"avg({self._as_double})"
+        return f"avg({self.argument})" if self.decimal_type else f"avg({self._as_double})"
 
 
 @dataclass(frozen=True)
@@ -204,14 +265,14 @@ class _Extreme(Aggregate):
 
     @property
     def batch_sql(self) -> str:
-        return f"{self.function}(({self.column}))"
+        return f"{self.function}({self.argument})"
 
     def _check_type(self, type_name: str, place: str) -> None:
         if not is_comparable(type_name):
             raise DescriptionError(
-                f"{self.label} in {place} is over {in_words(type_name)}; order by a plain column "
-                f"instead, such as one of its fields or {self.function}('CAST({self.column} AS "
-                "STRING COLLATE UTF8_BINARY)')"
+                f"{self.label} in {place} is over {in_words(type_name)}, which only Spark can "
+                "order; take a plain column instead, such as one of its fields or "
+                f"{self.function}('{plain_instead(str(self.column), type_name)}')"
             )
 
 
@@ -327,7 +388,7 @@ class ApproxDistinct(Aggregate):
 
     @property
     def _sketch(self) -> str:
-        value = f"({self.column})"
+        value = self.argument
         # Spark's sketch takes only these; a 64-bit hash stands for values of every other type,
         # and knows that 0.0 is -0.0. Null must stay null, for its hash is not.
         if self.type_name not in (None, "int", "bigint", "string", "binary"):
@@ -338,7 +399,7 @@ class ApproxDistinct(Aggregate):
         if type_name != "binary" and not is_comparable(type_name):
             raise DescriptionError(
                 f"{self.label} in {place} is over {in_words(type_name)}; count a plain column "
-                f"instead, such as approx_distinct('to_json({self.column})')"
+                f"instead, such as {self.function}('{plain_instead(str(self.column), type_name)}')"
             )
 
 

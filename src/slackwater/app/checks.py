@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slackwater.app.aggregates import Aggregate, ApproxDistinct, ApproxQuantile
 from slackwater.app.nodes import HOWS
@@ -30,7 +30,7 @@ def check_names(names: Sequence[str], place: str) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise DescriptionError(f"{place}: {name!r} is not a column name: write it as a string")
-        if is_reserved(name) or name.lower().startswith(SYSTEM_PREFIX):
+        if is_reserved(name) or is_system_name(name):
             raise DescriptionError(
                 f"{place}: {name!r} is a name that Slackwater puts on every pane (in any case, for "
                 "Spark ignores that): rename the column"
@@ -50,6 +50,44 @@ def check_names(names: Sequence[str], place: str) -> None:
 def is_reserved(name: str) -> bool:
     """Tell whether a column of every pane has a name, in whatever case."""
     return name.lower() in RESERVED_NAMES
+
+
+def is_system_name(name: str) -> bool:
+    """Tell whether a name is one of those that the runtime gives columns of its own.
+
+    >>> is_system_name("_SW_slice"), is_system_name("slice")
+    (True, False)
+    """
+    return name.lower().startswith(SYSTEM_PREFIX)
+
+
+def doubled_name(names: Iterable[str]) -> str | None:
+    """Find a name that comes twice; Spark ignores case.
+
+    >>> doubled_name(["user", "n", "User"]), doubled_name(["user", "n"])
+    ('User', None)
+    """
+    seen = set[str]()
+    for name in names:
+        if name.lower() in seen:
+            return name
+        seen.add(name.lower())
+    return None
+
+
+def check_state_names(by: Sequence[str], kept: Iterable[tuple[str, str]], place: str) -> None:
+    """Refuse names that Spark, which ignores case, would take for one another in the state.
+
+    `kept` are the aggregates' names, each with a column that its state is in.
+    """
+    taken = {key.lower(): f"the key {key!r}" for key in by}
+    for name, column in kept:
+        other = taken.setdefault(column.lower(), f"the aggregate {name!r}")
+        if other != f"the aggregate {name!r}":
+            raise DescriptionError(
+                f"{place}: the aggregate {name!r} keeps its state in a column {column!r}, which "
+                f"{other} has too; rename one of them"
+            )
 
 
 def check_windows(windows: Windows) -> None:

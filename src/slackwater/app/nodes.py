@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from slackwater.app.aggregates import Aggregate, Count
-from slackwater.app.names import quoted
+from slackwater.app.names import argument_sql, quoted
 
 # A function from DataFrame to DataFrame; descriptions do not import Spark to say so.
 FrameFunction = Callable[[Any], Any]
@@ -80,9 +80,12 @@ class LegsNode:
         """Name, for each leg, the column that is 1 in its rows; its count goes by that name too."""
         return [f"_sw_leg_{index}" for index in range(len(self.legs))]
 
-    def arguments(self, leg: int) -> dict[str, str]:
-        """Write, as SQL over a leg's rows, the columns that the leg fills."""
-        found = {name: each.column or "1" for name, each in self.legs[leg].aggregates.items()}
+    def arguments(self, leg: int, columns: Collection[str]) -> dict[str, str]:
+        """Write, as SQL over a leg's rows and their `columns`, the columns that the leg fills."""
+        found = {
+            name: "1" if each.column is None else argument_sql(each.column, columns)
+            for name, each in self.legs[leg].aggregates.items()
+        }
         return found | {self.marks[leg]: "1"}
 
 

@@ -11,6 +11,7 @@ from slackwater.app.bounds import ErrorWish
 from slackwater.app.nodes import FrameFunction, LegsNode, Node, SidesNode
 from slackwater.app.windows import Windows
 from slackwater.lateness.state import LatenessWish
+from slackwater.progress.times import END_OF_TIME_MS, START_OF_TIME_MS
 
 # A function from a pyarrow.Table of finished rows to one pyarrow.Array of as many values.
 ColumnFunction = Callable[[Any], Any]
@@ -64,6 +65,17 @@ class Output:
         if self.error is None:
             return ()
         return tuple(self.aggregates if self.function is None else self.error.functions)
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """Return the first and last event time whose windows, of all stages, lie within time.
+
+        A window that reaches beyond the end of time would never close, and its rows would be gone
+        without a word.
+        """
+        each = [self.windows, *(stage.windows for stage in self.stages)]
+        reach_ms = 1 + sum(windows.reach_ms for windows in each)
+        return START_OF_TIME_MS + reach_ms, END_OF_TIME_MS - reach_ms
 
     @property
     def keeps_rows(self) -> bool:

@@ -29,12 +29,12 @@ from slackwater.errors import DescriptionError
 
 def sampled_partials(name: str, aggregate: Aggregate) -> tuple[Partial, ...]:
     """List the state columns from which one aggregate is estimated."""
-    x = f"CAST(({aggregate.column}) AS DOUBLE)"
+    x = "" if aggregate.column is None else f"CAST({aggregate.argument} AS DOUBLE)"
     match aggregate:
         case Count(column=None):
             return ()
         case Count():
-            return (_sum(f"{name}__n", f"count(({aggregate.column}))"),)
+            return (_sum(f"{name}__n", f"count({aggregate.argument})"),)
         case Sum() | Mean():
             return (
                 _sum(f"{name}__n", f"count({x})"),

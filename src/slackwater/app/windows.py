@@ -27,6 +27,11 @@ class Windows:
     offset_ms: int = 0
     spread: bool = False
 
+    @property
+    def reach_ms(self) -> int:
+        """Return how far from an event a window that it is in may begin or end."""
+        return self.size_ms
+
     def grid(self, query: int) -> WindowGrid:
         """Place the windows of one query, by its number."""
         offset_ms = self.offset_ms
@@ -71,6 +76,11 @@ class KeyedWindows(Windows):
     """
 
     gap_ms: int
+
+    @property
+    def reach_ms(self) -> int:
+        """Return how long after an event its window ends, or the cell that it is in does."""
+        return self.gap_ms + self.size_ms
 
     @property
     def patience_ms(self) -> int:

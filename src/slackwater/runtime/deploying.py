@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,6 +30,7 @@ from slackwater.spark.hush import hushed
 from slackwater.spark.pipeline import CheckedPipeline
 from slackwater.spark.sinks.base import PANES_OF_A_LIFE
 from slackwater.spark.sources.base import SourceDescription, SourceReader
+from slackwater.spark.steps import analyse_step
 from slackwater.spark.strategies import check_watermark
 
 logger = logging.getLogger("slackwater")
@@ -188,7 +190,11 @@ class Deployer:
         for template in list(self.templates.values()):
             if template.output is output and _keys(template.readers) == _keys(readers):
                 return template.pipeline
-        return CheckedPipeline(self._spark, output, readers)
+        pipeline = CheckedPipeline(self._spark, output, readers)
+        bounds, *_ = _bounds_of(output)
+        trial = Template(-1, output, pipeline, tuple(readers), _alone(pipeline, 0), bounds)
+        analyse_step(self._spark, trial)
+        return pipeline
 
     def _template(
         self,
@@ -198,7 +204,7 @@ class Deployer:
         number: int,
         bounds: Bounds,
     ) -> Template:
-        alone = None if pipeline.fusable else number
+        alone = _alone(pipeline, number)
         key = (id(output), _keys(readers), alone, bounds)
         with self._making:  # audits ask too, from another thread
             if key in self.templates:
@@ -246,6 +252,11 @@ def _bounds_of(output: Output) -> tuple[Bounds, ...]:
     return ("early", "exact") if output.lateness.first_ms else ("early",)
 
 
+def _alone(pipeline: CheckedPipeline, number: int) -> int | None:
+    """Return a query's number where it must stand in the plan, for its rows do not carry it."""
+    return None if pipeline.fusable else number
+
+
 def _keys(readers: Sequence[SourceReader]) -> tuple[Any, ...]:
     return tuple(
         (type(reader), reader.fusion_key, reader.watermark, reader.max_ahead_ms)
@@ -264,13 +275,21 @@ def _check_inputs(app: App, name: str, inputs: Mapping[str, SourceDescription]) 
     if not app.outputs:
         raise DescriptionError(f"{place}: the app has no output; end a stream with .to(sink)")
     missing = [wanted for wanted in app.inputs if wanted not in inputs]
-    if missing:
-        raise DescriptionError(f"{place}: give its input, {missing[0]}=...")
     for given, source in inputs.items():
         if given not in app.inputs:
-            wanted = ", ".join(app.inputs)
-            raise DescriptionError(f"{place}: {given}=... is not an input of the app ({wanted})")
+            raise DescriptionError(
+                f"{place}: {given}=... is not an input of the app, which has "
+                f"{', '.join(map(repr, app.inputs))}{_meant(given, missing)}"
+            )
         if not isinstance(source, SourceDescription):
             raise DescriptionError(
                 f"{place}: {given}={source!r} is not a source; use generator(...), files(...), ..."
             )
+    if missing:
+        raise DescriptionError(f"{place}: give its input, {missing[0]}=...")
+
+
+def _meant(given: str, missing: Sequence[str]) -> str:
+    """Ask whether one of the inputs that are missing was meant."""
+    near = get_close_matches(given, missing, n=1) or (missing if len(missing) == 1 else [])
+    return f": did you mean {near[0]}=...?" if near else ""

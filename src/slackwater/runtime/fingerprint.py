@@ -69,7 +69,7 @@ def windows_of(journaled: dict[str, Any]) -> Windows:
 
 def _aggregates(aggregates: Mapping[str, Aggregate]) -> dict[str, str]:
     return {
-        name: f"{aggregate.label} over {aggregate.type_name}"
+        name: f"{aggregate.label} over {aggregate.type_name}{aggregate.state_note}"
         for name, aggregate in aggregates.items()
     }
 

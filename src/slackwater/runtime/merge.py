@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from slackwater.app.aggregates import (
     ApproxQuantile,
     Mean,
     MergeKind,
+    Overflow,
     Partial,
     StdDev,
     Variance,
@@ -148,7 +150,7 @@ def _reduce(table: pa.Table, partials: Sequence[Partial], groups: _Groups) -> di
     calls = []
     for p in partials:
         values = table[p.column].combine_chunks()
-        for part, column in _encode_for(p.merge, values).items():
+        for part, column in _encode_for(p, values).items():
             inputs[p.column + part] = column
             calls.append((p.column + part, _REDUCTIONS[p.merge], _SKIP_NULLS))
     # Without threads, groups come out in order of first appearance, which is their number.
@@ -161,21 +163,32 @@ def _reduce(table: pa.Table, partials: Sequence[Partial], groups: _Groups) -> di
             for part in ("", _HIGH, _LOW)
             if name + part in inputs
         }
-        merged[name] = _decode(name, p.merge, parts, table.schema.field(name).type)
+        merged[name] = _decode(p, parts, table.schema.field(name).type)
+        if p.counted_by is not None:
+            lost = _lost(table[name], table[p.counted_by], groups)
+            merged[name] = pc.if_else(lost, None, merged[name])
     return merged
 
 
 _HIGH, _LOW = "\0high", "\0low"
 
 
-def _encode_for(kind: MergeKind, values: pa.Array) -> dict[str, pa.Array]:
+def _lost(sums: pa.ChunkedArray, counts: pa.ChunkedArray, groups: _Groups) -> pa.Array:
+    """Tell which groups hold a sum that has overflowed: null, though something was added."""
+    lost = pc.and_(pc.is_null(sums), pc.greater(counts, 0)).to_numpy().astype(np.float64)
+    return pa.array(groups.total(lost) > 0)
+
+
+def _encode_for(partial: Partial, values: pa.Array) -> dict[str, pa.Array]:
     """Turn values into columns on which Arrow's plain kernels do what Spark does."""
-    if kind is not MergeKind.SUM:
+    if partial.merge is not MergeKind.SUM:
         return {"": _to_ordered(values) if pa.types.is_floating(values.type) else values}
     if pa.types.is_decimal(values.type):
         # Arrow's sum of decimal128 wraps around silently.
         return {"": values.cast(pa.decimal256(76, values.type.scale))}
-    if pa.types.is_integer(values.type) and _may_overflow(values):
+    # Arrow's sum of integers wraps around, as Spark's does without ANSI mode.
+    wraps = partial.overflow is Overflow.WRAPS
+    if pa.types.is_integer(values.type) and not wraps and _may_overflow(values):
         return {
             _HIGH: pc.shift_right(values, 32),
             _LOW: pc.bit_wise_and(values, pa.scalar(0xFFFF_FFFF, values.type)),
@@ -183,15 +196,15 @@ def _encode_for(kind: MergeKind, values: pa.Array) -> dict[str, pa.Array]:
     return {"": values}
 
 
-def _decode(
-    column: str, kind: MergeKind, parts: Mapping[str, pa.Array], to: pa.DataType
-) -> pa.Array:
+def _decode(partial: Partial, parts: Mapping[str, pa.Array], to: pa.DataType) -> pa.Array:
     if _HIGH in parts:
-        return _join_halves(column, parts[_HIGH], parts[_LOW])
+        return _join_halves(partial.column, parts[_HIGH], parts[_LOW])
     values = parts[""]
-    if kind is not MergeKind.SUM:
+    if partial.merge is not MergeKind.SUM:
         return _from_ordered(values, to) if pa.types.is_floating(to) else values
-    return _narrow(column, values, to) if pa.types.is_decimal(to) else values
+    if not pa.types.is_decimal(to):
+        return values
+    return _narrow(partial.column, values, to, nulls=partial.overflow is Overflow.NULLS)
 
 
 def _may_overflow(values: pa.Array) -> bool:
@@ -210,7 +223,11 @@ def _join_halves(column: str, high: pa.Array, low: pa.Array) -> pa.Array:
     return pa.array(whole, mask=high.is_null().to_numpy(zero_copy_only=False))
 
 
-def _narrow(column: str, values: pa.Array, to: pa.DataType) -> pa.Array:
+def _narrow(column: str, values: pa.Array, to: pa.DataType, *, nulls: bool = False) -> pa.Array:
+    """Give decimals their type; what it cannot hold raises, or is null."""
+    if nulls:
+        limit = pa.scalar(Decimal(10) ** (to.precision - to.scale), values.type)
+        values = pc.if_else(pc.less(pc.abs(values), limit), values, None)
     try:
         return values.cast(to)
     except pa.ArrowInvalid as error:
@@ -319,7 +336,7 @@ def _divide(mean: Mean, column: str, total: pa.ChunkedArray, n: pa.ChunkedArray)
     wide = total.cast(pa.decimal256(total.type.precision, total.type.scale))
     quotient = pc.divide(wide, n.cast(pa.decimal256(20, 0)))
     rounded = pc.round(quotient, digits[1], "half_towards_infinity")
-    return _narrow(column, rounded, pa.decimal128(*digits))
+    return _narrow(column, rounded, pa.decimal128(*digits), nulls=not mean.ansi)
 
 
 def _estimate_distinct(sketch: bytes | None) -> int:

@@ -35,7 +35,8 @@ def _partials(aggregate: Aggregate, table: pa.Table) -> tuple[pa.ChunkedArray, .
         case Count():
             return (there,)
         case Sum():
-            return (values.cast(_sum_type(values.type)),)
+            total = values.cast(_sum_type(values.type))
+            return (total, there) if len(aggregate.partials("")) > 1 else (total,)
         case Mean():
             decimal = pa.types.is_decimal(values.type)
             return values.cast(_sum_type(values.type) if decimal else pa.float64()), there

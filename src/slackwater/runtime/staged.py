@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from slackwater.runtime.blocks import BlockStore
 from slackwater.runtime.state import Block, SliceState
@@ -56,11 +57,11 @@ class StagedBlocks:
         held = self.bytes_of(blocks)
         return held if self._frames is None else held + self._frames.bytes_of(self._spark(blocks))
 
-    def to_spark(self, blocks: Sequence[Block]) -> None:
+    def to_spark(self, blocks: Sequence[Block], columns: StructType) -> None:
         """Let Spark's executors hold blocks, for functions of windows too large for the driver."""
         assert self._frames is not None
         self._blocks.check(blocks)
-        self._frames.stage(self._spark(blocks), sum(block.bytes for block in blocks))
+        self._frames.stage(self._spark(blocks), sum(block.bytes for block in blocks), columns)
 
     def spread(self, blocks: Sequence[Block]) -> tuple[list[DataFrame], list[str]]:
         """Tell what Spark reads of blocks: frames that executors hold, and files."""

@@ -85,7 +85,7 @@ class Transfers:
             return self._lane.submit(
                 Urgency.PRESTAGE,
                 lambda: None,
-                lambda _: self._staged.to_spark(state.blocks),
+                lambda _: self._staged.to_spark(state.blocks, template.pipeline.columns),
                 lambda _: self._staged_now(id, state.blocks, stored, started),
             )
         missing = [block for block in state.blocks if self._staged.table(block) is None]

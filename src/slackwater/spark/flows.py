@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, TimestampType
 
+from slackwater.app.checks import is_system_name
 from slackwater.app.names import quoted
 from slackwater.app.nodes import (
     EVENT_TIME,
@@ -22,6 +23,7 @@ from slackwater.app.nodes import (
     UnionNode,
 )
 from slackwater.errors import DescriptionError, SlackwaterError
+from slackwater.spark.column_types import check_keepable
 from slackwater.spark.failures import defined_at, explain
 from slackwater.spark.rowwise import refusal
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY
@@ -76,11 +78,25 @@ def through(node: Node, inputs: Iterator[Flow], place: str, check: Check = unche
 def timed(flow: Flow, place: str) -> Flow:
     """Return a stream that has its event time still, as a timestamp; refuse any other."""
     name, frame = flow.event_time, flow.frame
-    if name not in frame.columns:
+    columns = frame.columns
+    if name not in columns:
         raise DescriptionError(
             f"{place}: the transforms drop the event time {name!r}; "
-            f"keep it in the select (left are: {', '.join(frame.columns)})"
+            f"keep it in the select (left are: {', '.join(columns)})"
         )
+    own = [QUERY, *PLACE_COLUMNS]
+    taken = [each for each in columns if is_system_name(each) and each not in own]
+    if taken and name != EVENT_TIME:  # the rows of a join have columns of its own
+        raise DescriptionError(
+            f"{place}: a transform adds a column {taken[0]!r}, and names with _sw_ are "
+            "Slackwater's own; rename it"
+        )
+    for once in (name, QUERY):
+        if sum(each.lower() == once.lower() for each in columns) > 1:
+            raise DescriptionError(
+                f"{place}: the transforms leave {once!r} twice (Spark ignores case); drop or "
+                f"rename one of them (left are: {', '.join(columns)})"
+            )
     if not isinstance(frame.schema[name].dataType, TimestampType):
         raise DescriptionError(
             f"{place}: the event time {name!r} is "
@@ -113,8 +129,20 @@ def called(function: FrameFunction, frame: DataFrame, what: str) -> DataFrame:
             f"{', '.join(frame.columns)}"
         ) from error
     if not isinstance(result, DataFrame):
-        raise DescriptionError(f"{what} returned {type(result).__name__}; return the DataFrame")
+        raise DescriptionError(f"{what} returned {_described(result)}; return the DataFrame")
     return result
+
+
+def _described(result: object) -> str:
+    """Say what a function returned in the place of a DataFrame, and how to have one instead."""
+    kind = type(result)
+    package = kind.__module__.partition(".")[0]
+    if package != "pandas":
+        return kind.__name__
+    return (
+        f"a {kind.__name__} of pandas: leave toPandas() out, or use "
+        "df.groupBy(...).applyInPandas(...) or df.mapInPandas(...)"
+    )
 
 
 def _united(one: Flow, two: Flow, place: str) -> Flow:
@@ -139,7 +167,8 @@ def _legs(node: LegsNode, flows: Sequence[Flow], place: str) -> Flow:
     _check_keys(node.on, flows, place)
     frames = []
     for index, flow in enumerate(flows):
-        arguments = [f"{sql} AS {quoted(name)}" for name, sql in node.arguments(index).items()]
+        filled = node.arguments(index, flow.frame.columns)
+        arguments = [f"{sql} AS {quoted(name)}" for name, sql in filled.items()]
         columns = [*_common(flow, flows), *map(quoted, node.on), *arguments]
         try:
             frames.append(flow.frame.selectExpr(*columns))
@@ -159,11 +188,13 @@ def _sides(node: SidesNode, flows: Sequence[Flow], place: str) -> Flow:
         inner = [n for n in flow.frame.columns if n not in (QUERY, *PLACE_COLUMNS)]
         if flow.event_time in taken - set(node.on):
             inner.remove(flow.event_time)  # both sides have it: the first one's is shown
-        twice = sorted((set(inner) & taken) - set(node.on))
+        check_keepable((flow.frame.schema[name] for name in inner), f"{place}: a join's side has")
+        before = {name.lower() for name in taken}
+        twice = [name for name in inner if name.lower() in before and name not in node.on]
         if twice:
             raise DescriptionError(
-                f"{place}: join(...): {twice[0]!r} is a column of two sides; rename it in one of "
-                "them with a transform, or drop it there"
+                f"{place}: join(...): {twice[0]!r} is a column of two sides (Spark ignores case); "
+                "rename it in one of them with a transform, or drop it there"
             )
         taken.update(inner)
         fields = ", ".join(_nullable(flow.frame.schema[name]) for name in inner)

@@ -20,6 +20,7 @@ from slackwater.app.outputs import Output
 from slackwater.app.sampled import sampled_partials
 from slackwater.app.watermarks import FromSource, Punctuated
 from slackwater.app.windows import CountWindows, Windows
+from slackwater.progress.times import END_OF_TIME_MS, START_OF_TIME_MS
 from slackwater.spark.flows import PLACE_COLUMNS, Flow, through
 from slackwater.spark.keyed_rows import (
     PLACES,
@@ -205,7 +206,7 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
     """Aggregate the rows of a sample by sub-stream, or keep them; count all records beside them."""
     windows = template.output.windows
     assert isinstance(windows, Windows)
-    time = f"unix_millis({quoted(template.pipeline.event_time)})"
+    time = _event_ms(template)
     number = QUERY if template.query is None else f"{template.query}"
     width = substream_of(windows)
     keys = template.stratified_by
@@ -223,6 +224,7 @@ def _sampled_main(template: Template, stream: DataFrame, rows: Sequence[DataFram
         template.readers,
         rows,
         [_valid(reader) for reader in template.readers],
+        slice_sql=lambda time: _slice_sql(template, time, QUERY),
         slice_column=SLICE,
         columns=len(template.state_columns),
         keys=keys,
@@ -248,18 +250,43 @@ def _stream(
 def sliced(template: Template, stream: DataFrame) -> DataFrame:
     """Add the slice that each row belongs to, and drop rows that no window holds.
 
-    Rows that a transform left without event time stay, without a slice, to be counted.
+    Rows that a transform left without event time, or with one that no window can reach, stay,
+    without a slice, to be counted.
     """
     windows = template.output.windows
     query = QUERY if template.query is None else f"{template.query}"
-    expression = windows.slice_sql(f"unix_millis({quoted(template.pipeline.event_time)})", query)
-    columns = ["*", f"{expression} AS {SLICE}"]
+    columns = ["*", f"{_slice_sql(template, _event_ms(template), query)} AS {SLICE}"]
     if template.query is not None:
         columns.append(f"{template.query} AS {QUERY}")
     frame = stream.selectExpr(*columns)
     if not windows.grid(0).has_gaps:
         return frame
-    return frame.where(f"{SLICE} IS NOT NULL OR {quoted(template.pipeline.event_time)} IS NULL")
+    return frame.where(f"{SLICE} IS NOT NULL OR {_timeless_sql(template)}")
+
+
+def _event_ms(template: Template) -> str:
+    return f"unix_millis({quoted(template.pipeline.event_time)})"
+
+
+def _slice_sql(template: Template, time_ms_sql: str, query_sql: str) -> str:
+    """Write the slice of an event; null where its time is one that no window can reach."""
+    found = template.output.windows.slice_sql(time_ms_sql, query_sql)
+    if template.pipeline.time_from_source and all(reader.trusted for reader in template.readers):
+        return found
+    first_ms, last_ms = template.output.times_ms
+    return f"CASE WHEN {time_ms_sql} BETWEEN {first_ms}L AND {last_ms}L THEN {found} END"
+
+
+def _timeless_sql(template: Template) -> str:
+    """Write the condition that a row behind the transforms has no event time to go by."""
+    first_ms, last_ms = template.output.times_ms
+    return f"NOT coalesce({_event_ms(template)} BETWEEN {first_ms}L AND {last_ms}L, FALSE)"
+
+
+def _shown_time(time_sql: str) -> str:
+    """Write an event time for a dead letter; null where no calendar has it."""
+    within = f"unix_millis({time_sql}) BETWEEN {START_OF_TIME_MS}L AND {END_OF_TIME_MS}L"
+    return f"CASE WHEN {within} THEN {time_sql} END AS event_time"
 
 
 def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFrame:
@@ -275,7 +302,7 @@ def rejected_frame(reader: SourceReader, index: int, rows: DataFrame) -> DataFra
         f"{index} AS input",
         PARTITION,
         OFFSET,
-        f"{time} AS event_time",
+        _shown_time(time),
         f"timestamp_millis({ARRIVAL}) AS arrival",
         f"{reason} AS reason",
         f"coalesce({MALFORMED}, to_json(struct({columns}))) AS record",
@@ -304,19 +331,27 @@ def too_late_frame(
     query = QUERY if template.query is None else f"{template.query}"
     last_end = template.output.windows.last_end_sql(SLICE, query)
     cases = " ".join(f"WHEN {number} THEN {late.sql(last_end)}" for number, late in over.items())
-    return _unused_rows(template, rows, f"CASE {QUERY} {cases} END", "too late")
+    return _unused_rows(template, rows, f"CASE {QUERY} {cases} END", "'too late'")
 
 
 def timeless_frame(template: Template, rows: Sequence[DataFrame]) -> DataFrame:
-    """List the rows that a transform left without event time."""
+    """List the rows that a transform left without an event time to go by."""
     time = quoted(template.pipeline.event_time)
-    return _unused_rows(template, rows, f"{time} IS NULL", "no event time")
+    _, last_ms = template.output.times_ms
+    reason = (
+        f"CASE WHEN {time} IS NULL THEN 'no event time' "
+        f"WHEN {_event_ms(template)} > {last_ms}L THEN 'ahead of time' ELSE 'before time' END"
+    )
+    return _unused_rows(template, rows, _timeless_sql(template), reason)
 
 
 def _unused_rows(
     template: Template, rows: Sequence[DataFrame], condition: str, reason: str
 ) -> DataFrame:
-    """List the rows behind the transforms for which a condition holds, as dead letters."""
+    """List the rows behind the transforms for which a condition holds, as dead letters.
+
+    `reason` is SQL.
+    """
     usable = (
         frame.where(_valid(reader)) for frame, reader in zip(rows, template.readers, strict=True)
     )
@@ -331,9 +366,9 @@ def _unused_rows(
         "CAST(NULL AS INT) AS input",
         f"CAST({kept[0]} AS INT) AS {PARTITION}",
         f"CAST({kept[1]} AS BIGINT) AS {OFFSET}",
-        f"{quoted(template.pipeline.event_time)} AS event_time",
+        _shown_time(quoted(template.pipeline.event_time)),
         f"timestamp_millis(CAST({kept[2]} AS BIGINT)) AS arrival",
-        f"'{reason}' AS reason",
+        f"{reason} AS reason",
         f"to_json(struct({columns})) AS record",
     )
 

@@ -67,5 +67,5 @@ def tie_sql(keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> str:
 
 def _value(aggregate: Aggregate) -> str:
     if isinstance(aggregate, Count):
-        return f"CASE WHEN ({aggregate.column}) IS NOT NULL THEN 1 END"
-    return f"({aggregate.column})"
+        return f"CASE WHEN {aggregate.argument} IS NOT NULL THEN 1 END"
+    return aggregate.argument

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from slackwater.app.aggregates import Aggregate
 from slackwater.app.bounds import bound_names
-from slackwater.app.checks import is_reserved
+from slackwater.app.checks import check_state_names, is_reserved, is_system_name
 from slackwater.app.names import quoted
 from slackwater.app.outputs import Output
-from slackwater.app.sampled import check_sampled_types
-from slackwater.app.types import is_number
+from slackwater.app.sampled import check_sampled_types, sampled_partials
+from slackwater.app.types import check_key, is_number
+from slackwater.app.windows import CountWindows
 from slackwater.errors import DescriptionError
+from slackwater.spark.column_types import check_keepable
 from slackwater.spark.flows import called, first_line
+from slackwater.spark.keyed_rows import value_columns
 from slackwater.spark.passage import find_passage
 from slackwater.spark.row_joins import joined_rows
 from slackwater.spark.sampled import whole_rows
-from slackwater.spark.shapes import checked_shapes, result_schema
+from slackwater.spark.shapes import checked_shapes, is_ansi, result_schema
 from slackwater.spark.sources.base import QUERY, SYSTEM_COLUMNS, SourceReader
 
 
@@ -38,6 +41,8 @@ class CheckedPipeline:
         # Whether a record's group is known before any transform.
         self.keys_from_source = len(readers) == 1 and {*output.by} <= self.passage.carried
         flow = self.passage.flow
+        # Whether the event time is the source's own.
+        self.time_from_source = len(readers) == 1 and flow.event_time in self.passage.carried
         self.result_names: tuple[str, ...] = ()  # of a function
         self.event_time = flow.event_time
         self.columns = StructType(
@@ -63,11 +68,25 @@ class CheckedPipeline:
         output = self._output
         types = {field.name: field.dataType for field in rows.schema.fields}
         for key in output.by:
-            _check_key(key, types, output.place)
-        _check_state_names(output, self.aggregates)
+            if key not in types:
+                raise DescriptionError(
+                    f"{output.place}: by={key!r} is not among the columns: "
+                    f"{', '.join(sorted(types))}"
+                )
+            if rows.columns.count(key) > 1:
+                raise DescriptionError(
+                    f"{output.place}: by={key!r} is two of the columns; drop or rename one of "
+                    "them in a transform"
+                )
+            check_key(key, types[key].simpleString(), output.place)
+        check_state_names(output.by, _kept_columns(output, self.aggregates), output.place)
         if output.function is not None:
+            check_keepable(
+                self.columns.fields, f"{output.place}: the rows that apply(...) gets have"
+            )
             result = called(output.function, whole_rows(output, rows), f"{output.place}: apply")
             _check_result_names(result.columns, output.place)
+            check_keepable(result.schema.fields, f"{output.place}: apply(...) returns")
             _check_bounds(output, result.schema)
             self.result_names = tuple(result.columns)
             return None if output.stages else result.schema
@@ -75,15 +94,18 @@ class CheckedPipeline:
 
     def _bind_aggregates(self, rows: DataFrame) -> dict[str, Aggregate]:
         bound: dict[str, Aggregate] = {}
+        ansi = is_ansi(rows.sparkSession)
         written = {} if self._output.join is None else self._output.join.written
         for name, aggregate in self._output.aggregates.items():
             place = f"{self._output.place}, aggregate({name}=...)"
             if aggregate.column is None:
                 bound[name] = aggregate
                 continue
+            named = self._output.join is None and aggregate.column in rows.columns
+            argument_of = quoted(aggregate.column) if named else aggregate.column
             try:
-                argument = rows.selectExpr(f"({aggregate.column}) AS argument").schema[0].dataType
-                rows.selectExpr(f"count(({aggregate.column}))")  # it must be of single rows
+                argument = rows.selectExpr(f"({argument_of}) AS argument").schema[0].dataType
+                rows.selectExpr(f"count(({argument_of}))")  # it must be of single rows
             except AnalysisException as error:
                 raise DescriptionError(
                     f"{place}: {aggregate.column!r} is not among the columns "
@@ -92,42 +114,28 @@ class CheckedPipeline:
                 ) from error
             if name in written and written[name].column is not None:
                 written[name].over(argument.simpleString(), place)  # refuses in the user's words
-            bound[name] = aggregate.over(argument.simpleString(), place)
+            bound[name] = aggregate.over(argument.simpleString(), place, named=named, ansi=ansi)
         return bound
 
 
-def _check_key(key: str, types: dict[str, DataType], place: str) -> None:
-    if key not in types:
-        raise DescriptionError(
-            f"{place}: by={key!r} is not among the columns: {', '.join(sorted(types))}"
-        )
-    if isinstance(types[key], ArrayType | MapType | StructType | VariantType):
-        raise DescriptionError(
-            f"{place}: by={key!r} is {types[key].simpleString()}, which cannot be a key; "
-            "select its parts as columns first"
-        )
-
-
-def _check_state_names(output: Output, aggregates: dict[str, Aggregate]) -> None:
-    """Refuse names that Spark, which ignores case, would take for one another in the state."""
-    taken = {key.lower(): f"the key {key!r}" for key in output.by}
+def _kept_columns(output: Output, aggregates: Mapping[str, Aggregate]) -> Iterator[tuple[str, str]]:
+    """List the state columns of each aggregate, by its name."""
     for name, aggregate in aggregates.items():
-        for partial in aggregate.partials(name):
-            other = taken.setdefault(partial.column.lower(), f"the aggregate {name!r}")
-            if other != f"the aggregate {name!r}":
-                raise DescriptionError(
-                    f"{output.place}: the aggregate {name!r} keeps its state in a column "
-                    f"{partial.column!r}, which {other} has too; rename one of them"
-                )
+        partials = [*aggregate.partials(name)]
+        if output.error is not None:
+            partials += sampled_partials(name, aggregate)
+        yield from ((name, partial.column) for partial in partials)
+    if isinstance(output.windows, CountWindows):
+        yield from value_columns(aggregates).items()
 
 
 def _check_result_names(names: Sequence[str], place: str) -> None:
     taken: dict[str, str] = {}
     for name in names:
-        if is_reserved(name):
+        if is_reserved(name) or is_system_name(name):
             raise DescriptionError(
                 f"{place}: apply(...) returns a column {name!r}, a name that Slackwater puts on "
-                "every pane (in any case, for Spark ignores that); rename it"
+                "every pane or keeps for itself (in any case, for Spark ignores that); rename it"
             )
         if (other := taken.setdefault(name.lower(), name)) != name or names.count(name) > 1:
             raise DescriptionError(

@@ -8,7 +8,7 @@ Beside the sample, every record is counted, by sub-stream and delay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -136,12 +136,14 @@ def population_frame(
     rows: Sequence[DataFrame],
     valid: Sequence[str],
     *,
+    slice_sql: Callable[[str], str],
     slice_column: str,
     columns: int,
     keys: Sequence[str] = (),
 ) -> DataFrame:
     """Count every record by query, slice, sub-stream and delay, and by group if it has a rate.
 
+    `slice_sql` writes the slice of an event from the SQL of its time in milliseconds.
     The result has the query, the slice, and as many state columns, the last of which are those of
     a stratum and the others null.
     """
@@ -152,7 +154,7 @@ def population_frame(
         delay = f"CAST({ARRIVAL} - {time} AS DOUBLE)"
         one = frame.where(usable).selectExpr(
             QUERY,
-            f"{windows.slice_sql(time, QUERY)} AS {slice_column}",
+            f"{slice_sql(time)} AS {slice_column}",
             f"{windows.substream_sql(time, QUERY, width)} AS {SUBSTREAM}",
             f"{bin_sql(delay)} AS {DELAY_BIN}",
             f"greatest({delay}, 0D) AS delay",

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from slackwater.app.aggregates import Aggregate
+from slackwater.app.checks import check_state_names
 from slackwater.app.names import quoted
 from slackwater.app.nodes import LegsNode
 from slackwater.app.outputs import ColumnFunction, Output, Stage
@@ -86,7 +87,8 @@ def checked_shapes(
     schema = _extended(result.schema, derived)
     for number, stage in enumerate(output.stages, start=2):
         place = f"{output.place}, stage {number}"
-        shape = ResultShape(stage.windows, stage.by, _bound_aggregates(schema, stage, place))
+        bound = _bound_aggregates(schema, stage, place, ansi=is_ansi(spark))
+        shape = ResultShape(stage.windows, stage.by, bound)
         result = _computed(spark.createDataFrame([], schema), shape)
         derived = _bound_functions(result.schema, stage.derived, place)
         schema = _extended(result.schema, derived)
@@ -116,6 +118,11 @@ def result_schema(
     return found
 
 
+def is_ansi(spark: SparkSession) -> bool:
+    """Tell whether sums that overflow raise in this session."""
+    return str(spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+
 def _computed(rows: DataFrame, shape: ResultShape) -> DataFrame:
     """Compute a result as a batch would, to learn its types."""
     values = [F.expr(each.batch_sql).alias(name) for name, each in shape.aggregates.items()]
@@ -123,7 +130,9 @@ def _computed(rows: DataFrame, shape: ResultShape) -> DataFrame:
     return rows.groupBy(*keys).agg(*values).select(*keys, *map(quoted, shape.values))
 
 
-def _bound_aggregates(schema: StructType, stage: Stage, place: str) -> dict[str, Aggregate]:
+def _bound_aggregates(
+    schema: StructType, stage: Stage, place: str, *, ansi: bool = True
+) -> dict[str, Aggregate]:
     """Bind a further stage's aggregates, which take plain columns of the stage before."""
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     columns = ", ".join(types)
@@ -132,7 +141,7 @@ def _bound_aggregates(schema: StructType, stage: Stage, place: str) -> dict[str,
             raise DescriptionError(
                 f"{place}: by={key!r} is not among the columns of the stage before: {columns}"
             )
-        check_key(key, types[key], f"{place}, by")
+        check_key(key, types[key], place)
     bound = {}
     for name, aggregate in stage.aggregates.items():
         if aggregate.column is None:
@@ -144,8 +153,10 @@ def _bound_aggregates(schema: StructType, stage: Stage, place: str) -> dict[str,
                 f"stage before ({columns}); a further stage takes plain columns, so compute an "
                 "expression before it with derive(...)"
             )
-        kind = types[aggregate.column]
-        bound[name] = aggregate.over(kind, f"{place}, aggregate({name}=...)")
+        kind, where = types[aggregate.column], f"{place}, aggregate({name}=...)"
+        bound[name] = aggregate.over(kind, where, named=True, ansi=ansi)
+    partials = ((n, p.column) for n, each in bound.items() for p in each.partials(n))
+    check_state_names(stage.by, partials, place)
     return bound
 
 

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 logger = logging.getLogger("slackwater")
 
 
-def checked_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """Read Parquet files; a page whose bytes are not those that were written is an error."""
-    return spark.read.option("parquet.page.verify-checksum.enabled", "true").parquet(*files)
+def checked_parquet(
+    spark: SparkSession, files: Sequence[str], columns: StructType | None = None
+) -> DataFrame:
+    """Read Parquet files; a page whose bytes are not those that were written is an error.
+
+    `columns` say what files alone do not: which text is collated, which numbers are intervals,
+    which structs are variants.
+    """
+    reader = spark.read.option("parquet.page.verify-checksum.enabled", "true")
+    return (reader if columns is None else reader.schema(columns)).parquet(*files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +48,13 @@ class StagedFrames:
         self._lock = threading.Lock()
         self._by_file: dict[str, StagedFrame] = {}
 
-    def stage(self, files: Sequence[str], size: int) -> None:
-        """Read files into executors' memory; return once they are there.
+    def stage(self, files: Sequence[str], size: int, columns: StructType) -> None:
+        """Read files, as `columns`, into executors' memory; return once they are there.
 
         What held some of them before is given up: no row may be in two frames.
         """
         self.drop(files)
-        frame = checked_parquet(self._spark, files).persist(StorageLevel.MEMORY_ONLY)
+        frame = checked_parquet(self._spark, files, columns).persist(StorageLevel.MEMORY_ONLY)
         frame.count()
         staged = StagedFrame(frozenset(files), frame, size)
         with self._lock:

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater.errors import DescriptionError
+from slackwater.spark.flows import first_line
 from slackwater.spark.frames import (
     Template,
     TooLate,
@@ -73,6 +76,10 @@ class StepRunner:
         watch.specified()
         return read_outcome(frame.toArrow(), watch.times(), prepared=False)
 
+    def analyse(self, template: Template) -> None:
+        """Build the frame of a step that reads nothing, without running it."""
+        self._rebuilt(template, [], 1)
+
     def rejected(self, template: Template, pieces: Sequence[Piece]) -> pa.Table:
         """Fetch the records of these pieces without usable event time, or that lose it later."""
         rows = self._input_rows(template, pieces, 1)
@@ -131,6 +138,16 @@ class StepRunner:
         texts = [_specification(template, share, in_full=in_full) for share in shares]
         written = fixed_specification(self._spark, texts)
         return parsed_specification(written, template.specification_types)
+
+
+def analyse_step(spark: SparkSession, template: Template) -> None:
+    """Let Spark look at a step before there is one; refuse what no step could run."""
+    try:
+        StepRunner(spark, prepare=False).analyse(template)
+    except AnalysisException as error:
+        raise DescriptionError(
+            f"{template.output.place}: Spark cannot run its steps: {first_line(error)}"
+        ) from error
 
 
 def _late_bound_frame(

@@ -64,7 +64,8 @@ def window_frame(
             schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
             parts.append(spark.createDataFrame(table, schema=schema))
     if files:
-        stored = checked_parquet(spark, files)
+        columns = template.pipeline.columns if template.keeps_rows else None
+        stored = checked_parquet(spark, files, columns)
         parts.append(stored.select(*map(quoted, template.state_columns)))
     parts += [frame.select(*map(quoted, template.state_columns)) for frame in frames]
     return reduce(DataFrame.union, parts)

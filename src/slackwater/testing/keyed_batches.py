@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from slackwater.app.aggregates import Aggregate
-from slackwater.app.names import quoted, sql_text
+from slackwater.app.names import argument_sql, quoted, sql_text
 from slackwater.app.outputs import Output
 from slackwater.app.windows import CountWindows, KeyedWindows
 from slackwater.spark.flows import Flow
@@ -43,20 +43,29 @@ def keyed_batch(output: Output, windows: KeyedWindows, rows: Flow, query: str) -
 
 def batch_values(rows: DataFrame, aggregates: Mapping[str, Aggregate]) -> list[Column]:
     """Write aggregates as a batch computes them, bound to the types of their columns."""
-    values = []
+    bound = _bound(rows, aggregates)
+    return [F.expr(aggregate.batch_sql).alias(name) for name, aggregate in bound.items()]
+
+
+def _bound(rows: DataFrame, aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    bound = {}
     for name, aggregate in aggregates.items():
         if aggregate.column is not None:
-            kind = rows.selectExpr(f"{aggregate.column} AS argument").schema[0].dataType
-            aggregate = aggregate.over(kind.simpleString(), f"aggregate({name}=...)")
-        values.append(F.expr(aggregate.batch_sql).alias(name))
-    return values
+            argument = argument_sql(aggregate.column, rows.columns)
+            kind = rows.selectExpr(f"{argument} AS argument").schema[0].dataType.simpleString()
+            named = aggregate.column in rows.columns
+            aggregate = aggregate.over(kind, f"aggregate({name}=...)", named=named)
+        bound[name] = aggregate
+    return bound
 
 
 def _numbered(output: Output, windows: CountWindows, rows: Flow) -> DataFrame:
     """Give the events of each key numbers, anew after a pause, and repeat each by its windows."""
     keys = [F.col(quoted(key)) for key in output.by] or [F.lit(0)]
     frame = rows.frame.withColumn("_time", F.col(quoted(rows.event_time)))
-    frame = frame.withColumn("_tie", F.expr(tie_sql(output.by, output.aggregates)))
+    frame = frame.withColumn(
+        "_tie", F.expr(tie_sql(output.by, _bound(rows.frame, output.aggregates)))
+    )
     order = ["_time", *rows.kept(PLACES), "_tie"]
     before = F.lag("_time").over(Window.partitionBy(*keys).orderBy(*order))
     pause = F.expr("unix_micros(_time) - unix_micros(_before)") > windows.gap_ms * 1_000

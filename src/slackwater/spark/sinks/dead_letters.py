@@ -31,6 +31,7 @@ class DeadLetterReason(StrEnum):
     MALFORMED = "malformed"
     NO_EVENT_TIME = "no event time"
     AHEAD_OF_TIME = "ahead of time"
+    BEFORE_TIME = "before time"
     TOO_LATE = "too late"
 
 

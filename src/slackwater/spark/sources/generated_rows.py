@@ -16,6 +16,7 @@ from slackwater.errors import DescriptionError
 from slackwater.progress.arrivals import UPPER_UNIFORM_SQL, arrival_us_sql
 from slackwater.progress.distributions import DelayDistribution
 from slackwater.progress.tables import AliasTable, zipf_shares
+from slackwater.spark.column_types import check_readable
 from slackwater.spark.failures import explain
 from slackwater.spark.sources.base import ARRIVAL, MALFORMED, OFFSET, PARTITION, QUERY
 
@@ -101,6 +102,7 @@ def shape_schema(spark: SparkSession, shape: RowShape) -> StructType:
             f"columns({columns}) cannot be computed: write Spark SQL over n, h and key; "
             f"Spark says: {explain(error)}"
         ) from error
+    check_readable(fields[: len(shape.columns) + 1], "columns")
     return StructType(fields[: len(shape.columns) + 1])
 
 

@@ -10,12 +10,13 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
+from slackwater.app.checks import is_system_name
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.watermarks import WatermarkStrategy, from_source
 from slackwater.errors import DescriptionError
 from slackwater.progress.distributions import DelayDistribution, delay_named
 from slackwater.progress.times import END_OF_TIME_MS
-from slackwater.spark.sources.base import SYSTEM_COLUMNS, SourceDescription
+from slackwater.spark.sources.base import SourceDescription
 from slackwater.spark.sources.generated_rows import RECORD_FIELDS, RowShape, shape_schema
 from slackwater.spark.sources.generator_reader import GeneratorReader
 
@@ -73,8 +74,10 @@ class Generator(SourceDescription):
         names = [name.lower() for name, _ in self.columns] + [self.event_time.lower()]
         for name in names:
             _require(names.count(name) == 1, "columns", name, "each name once")
-            _require(name not in SYSTEM_COLUMNS, "columns", name, "names without _sw_")
-        taken = {*RECORD_FIELDS, *SYSTEM_COLUMNS}
+            _require(not is_system_name(name), "columns", name, "names without _sw_")
+        for name, _ in (*self.parameters, *self.helpers):
+            _require(not is_system_name(name), "parameters or helpers", name, "names without _sw_")
+        taken = {*RECORD_FIELDS}
         for name, value in self.parameters:
             _require(name not in taken, "parameters", name, "a name that no record has already")
             _require(math.isfinite(value), f"parameters[{name!r}]", value, "a finite number")

@@ -30,8 +30,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater.app.checks import doubled_name, is_system_name
 from slackwater.app.names import quoted, sql_text
 from slackwater.errors import DescriptionError
+from slackwater.spark.column_types import check_readable
 from slackwater.spark.sources.base import (
     ARRIVAL,
     MALFORMED,
@@ -52,7 +54,6 @@ LINE = "_sw_line"
 _PARSED, _VALID = "_sw_parsed", "_sw_valid"
 _WHOLE, _ROW = "_sw_whole", "_sw_row"
 _OPENS, _BETWEEN, _CLOSES = '{"rows":[', ",\n", "]}"
-_RESERVED_PREFIX = "_sw_"
 _MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _LAST_MICROSECOND = 253_402_300_799_999_999  # of the year 9999
 
@@ -279,10 +280,12 @@ def checked_schema(schema: StructType | str, event_time: str) -> StructType:
     if not isinstance(parsed, StructType) or not parsed.fields:
         raise DescriptionError(f"schema={schema!r} has no columns: name each with its type")
     names = [field.name for field in parsed.fields]
-    reserved = [n for n in names if n.lower().startswith(_RESERVED_PREFIX) or n == "_metadata"]
+    reserved = [n for n in names if is_system_name(n) or n.lower() == "_metadata"]
     if reserved:
         raise DescriptionError(f"schema has {reserved[0]!r}, a reserved name: rename that column")
-    if len({name.lower() for name in names}) < len(names):
+    if not all(names):
+        raise DescriptionError(f"schema has a column without a name among {names}: name it")
+    if doubled_name(names) is not None:
         raise DescriptionError(f"schema names a column twice: {', '.join(names)}; rename one")
     if event_time not in names:
         raise DescriptionError(
@@ -293,6 +296,7 @@ def checked_schema(schema: StructType | str, event_time: str) -> StructType:
             f"event_time={event_time!r} is {parsed[event_time].dataType.simpleString()} in the "
             "schema: declare it as timestamp"
         )
+    check_readable(parsed.fields, "schema")
     return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in parsed.fields])
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater.app.checks import doubled_name, is_system_name
 from slackwater.app.durations import Duration, to_ms
 from slackwater.app.names import sql_text
 from slackwater.app.watermarks import FromSource, Punctuated, WatermarkStrategy, bounded
@@ -106,10 +107,15 @@ class Kafka(SourceDescription):
     def open(self, spark: SparkSession) -> KafkaReader:
         """Connect to the cluster; where it does not answer, the query waits for it."""
         records = JsonRecords(checked_schema(self.schema, self.event_time), self.epoch)
-        if self.metadata is not None and self.metadata in records.schema.names:
-            raise DescriptionError(
-                f"metadata={self.metadata!r} is a column of the schema: give it another name"
-            )
+        if self.metadata is not None:
+            if doubled_name([*records.schema.names, self.metadata]) is not None:
+                raise DescriptionError(
+                    f"metadata={self.metadata!r} is a column of the schema: give it another name"
+                )
+            if not self.metadata or is_system_name(self.metadata):
+                raise DescriptionError(
+                    f"metadata={self.metadata!r}: give the column a name, without _sw_"
+                )
         return KafkaReader(self, records)
 
     def index(self, place: Partition) -> int:
