@@ -62,8 +62,8 @@ def test_spark_reads_timestamps_as_timestamps_and_all_rows(
     writer = parquet(tmp_path / "out").open()
     writer.write(pa.concat_tables(panes[:2]), 0)
     listed_before = spark.read.parquet(str(tmp_path / "out"))
-    for _ in range(2):  # the file grows to many times what Spark has listed
-        for pane in panes[2:]:
+    for pane in panes[2:]:  # the file grows to many times what Spark has listed
+        for _ in range(2):
             writer.write(pane, 0)
     writer.write(make_panes("ads", 4, rows=20_000), 0)
     assert in_order(listed_before.toArrow()).num_rows >= 10

@@ -18,7 +18,7 @@ from typing import Final, Self
 from pyspark.sql import SparkSession
 
 import slackwater as sw
-from slackwater.errors import SlackwaterError
+from slackwater.errors import QuarantinedError, SlackwaterError
 from slackwater.runtime.reports import StepReport
 from slackwater.scheduling.choosing import fused_steps, ordered
 from slackwater.scheduling.snapshot import Decision, FleetSnapshot
@@ -164,10 +164,10 @@ class Trials:
                 self._runtime.deploy(self._app(variant), name, reset=False, **sources)
                 owners[name] = variant
         self._trials += 1
-        self._runtime.run()
-        for query in self._runtime.queries():
-            if query.quarantined is not None:
-                raise SlackwaterError(f"no cost could be measured: {query.quarantined}")
+        try:
+            self._runtime.run()
+        except QuarantinedError as error:
+            raise SlackwaterError(f"no cost could be measured: {error}") from error
         found: dict[int, list[Sample]] = {variant: [] for variant in variants}
         for name, samples in self._sampler.take().items():
             found[owners[name]] += samples
