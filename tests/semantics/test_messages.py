@@ -116,6 +116,10 @@ def both(df: DataFrame) -> DataFrame:
     return df.where(F.col("v") > 1 and F.col("v") < 3)
 
 
+def as_pandas(df: DataFrame) -> Any:
+    return df.toPandas()
+
+
 REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     # what users' functions do when they are tried on deployment
     "a transform with a wrong column": (
@@ -141,6 +145,10 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     "a transform with groupBy": (
         lambda b: b.counting(transform=lambda df: df.groupBy("user").count()),
         ["an aggregation", "window"],
+    ),
+    "apply that returns pandas": (
+        lambda b: b.applying(as_pandas),
+        ["as_pandas", "pandas", "toPandas()"],
     ),
     "apply that returns nothing": (
         lambda b: b.applying(without_return),
@@ -172,6 +180,10 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
     "an aggregate of an aggregate": (
         lambda b: b.aggregating(n=sw.sum("sum(v)")),
         ["aggregate(n=...)", "'sum(v)'", "aggregate function"],
+    ),
+    "a sum of structs": (
+        lambda b: b.aggregating(n=sw.sum("st")),
+        ["sum('st')", "struct<a:int>", "st.a"],
     ),
     "derive that returns too much": (
         lambda b: b.deploy(
@@ -213,6 +225,10 @@ REFUSED: dict[str, tuple[Mistake, list[str]]] = {
         ["punctuated('user')", "string", "timestamp"],
     ),
     "a rate that is text": (lambda b: sw.generator(rate="fast"), ["rate='fast'", "number"]),  # type: ignore[arg-type]
+    "a misspelt input": (
+        lambda b: _runtime(b, lambda rt: rt.deploy(b.app(counted), "q", event=b.script())),
+        ["deploy('shop', 'q')", "event=", "did you mean events="],
+    ),
     # sinks
     "a sink path that is a file": (
         lambda b: b.counting(sink=sw.parquet(b.file)),
