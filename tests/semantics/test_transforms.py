@@ -30,9 +30,7 @@ def without_ones(batches: Iterator[Any]) -> Iterator[Any]:
 
 TRANSFORMS: dict[str, Transform] = {
     "replace": lambda df: df.replace(1, 0),
-    "few values": lambda df: df.na.drop(thresh=3),
     "hash": lambda df: df.withColumn("v", F.hash(*df.columns).cast("bigint")),
-    "one part": lambda df: df.unionByName(df.replace(1, 0).where("v = 0")),
     "pandas": lambda df: df.mapInPandas(without_ones, df.schema),
     "kept": lambda df: df.selectExpr("_sw_query", "ts", "k", "v + 1 AS v"),
 }

@@ -273,6 +273,7 @@ ROWWISE: dict[str, Transform] = {
         "(SELECT max(name) AS n FROM names WHERE names.user = events.user)",
     ),
     "python": lambda df: df.withColumn("u", F.udf(lambda u: u, "string")("user")),
+    "chance": lambda df: df.where(F.rand() < 2).where("rand() < 2"),
     "a rename and back": lambda df: df.withColumnRenamed("_sw_query", "q").withColumnRenamed(
         "q", "_sw_query"
     ),
@@ -302,6 +303,7 @@ WHOLE_FRAMES: dict[str, Transform] = {
     "all names in capitals but the time": lambda df: df.select(
         "ts", *(F.col(name).alias(name.upper()) for name in df.columns[1:])
     ),
+    "the number of columns": lambda df: df.withColumn("many", F.lit(len(df.columns))),
     "unpivot of all others": lambda df: df.select(
         "ts", *(F.col(name).cast("string") for name in df.columns[1:])
     ).unpivot("ts", None, "name", "value"),

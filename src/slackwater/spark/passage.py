@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from slackwater.spark.flows import PLACE_COLUMNS, Check, Flow, through, timed, u
 from slackwater.spark.latebound import classic_jvm
 from slackwater.spark.logical import PlanNode, read_plan
 from slackwater.spark.rowwise import OPAQUE, empty_input, reads_stream, require_rowwise
+from slackwater.spark.safety import SEEDED, is_time
 from slackwater.spark.sources.base import ARRIVAL, OFFSET, PARTITION, QUERY, SourceReader
 
 logger = logging.getLogger("slackwater")
@@ -102,7 +103,7 @@ def find_passage(spark: SparkSession, output: Output, readers: Sequence[SourceRe
     with _session_names:
         passage = _tried(spark, output, readers)
         if _transforms(output.stream):
-            _require_same(spark, output, readers, passage)
+            passage = _confirmed(spark, output, readers, passage)
     return passage
 
 
@@ -153,29 +154,59 @@ def _trial(
     return _Trial(shown, flow, plan, carried_columns(analyzed, plan, shown))
 
 
-def _require_same(
+def _confirmed(
     spark: SparkSession, output: Output, readers: Sequence[SourceReader], passage: Passage
-) -> None:
-    """Refuse transforms that do something else for batches than for what they were checked with."""
-    batch = _run(spark, output, readers, passage.shown, streaming=False)
-    if _outline(batch) != _outline(passage.flow):
+) -> Passage:
+    """Call the transforms once more, for a batch without our columns, as a user would.
+
+    What they return must not depend on how many columns they saw, nor on seeing a stream.
+    """
+    try:
+        batch = _run(spark, output, readers, (), streaming=False)
+    except DescriptionError:  # they name the query's number
+        batch = _run(spark, output, readers, passage.shown, streaming=False)
+    again, found = _outline(batch), _outline(passage.flow)
+    if again != found and passage.shown and not hands_out_rows(passage.flow.frame):
+        with suppress(DescriptionError):
+            passage = _trial(spark, output, readers, ()).passage(fusable=False)
+            found = _outline(passage.flow)
+    if again.operators != found.operators or again.expressions != found.expressions:
         raise DescriptionError(
             f"{output.place}: a transform returns another plan when it is called again, or for a "
             "streaming DataFrame than for a batch; let it do the same each time, without looking "
             "at isStreaming"
         )
+    return passage
 
 
-def _outline(flow: Flow) -> tuple[list[str], set[str]]:
-    """Name the operators of a plan, and the kinds of expressions in it.
+@dataclass(frozen=True)
+class _Outline:
+    """Say what a plan does, but for what Spark itself does otherwise for streams.
 
-    Left out is what Spark itself does otherwise for streams: it leaves watermarks out of batches,
-    and names the columns of a stream that is united with itself anew.
+    Watermarks are left out of batches, and the columns of a stream that is united with itself are
+    named anew. Seeds and times are others each time.
     """
+
+    operators: tuple[str, ...]
+    expressions: frozenset[str]
+    values: tuple[str, ...]
+
+
+def _outline(flow: Flow) -> _Outline:
     nodes = read_plan(_analyzed(flow.frame)).downwards()
-    operators = [node.kind for node in nodes if node.kind not in {"Project", "EventTimeWatermark"}]
-    expressions = {each.kind for node in nodes for each in node.within()}
-    return operators, expressions - {"Alias", "AttributeReference"}
+    within = [each for node in nodes for each in node.within()]
+    seeds = {child for each in within if each.kind in SEEDED for child in each.children}
+    return _Outline(
+        tuple(node.kind for node in nodes if node.kind not in {"Project", "EventTimeWatermark"}),
+        frozenset(each.kind for each in within) - {"Alias", "AttributeReference"},
+        tuple(
+            sorted(
+                str(each.fields.get("value"))
+                for each in within
+                if each.kind == "Literal" and each not in seeds and not is_time(each)
+            )
+        ),
+    )
 
 
 def _run(

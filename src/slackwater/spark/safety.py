@@ -61,6 +61,8 @@ _WHY = {
     "ReusedExchangeExec": "a reused exchange keeps its first content",
     "BroadcastExchangeExec": "a broadcast of late-bound input keeps its first content",
 }
+# Expressions that draw numbers, always the same in a plan.
+SEEDED = frozenset({"Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle"})
 # Expressions whose value is fixed when the plan is made, or repeats itself on each run.
 _FROZEN_EXPRESSIONS = frozenset(
     {
@@ -77,17 +79,12 @@ _FROZEN_EXPRESSIONS = frozenset(
         "CurrentCatalog",
         "CurrentDatabase",
         "VariableReference",
-        "Rand",
-        "Randn",
-        "RandStr",
-        "Uniform",
-        "Uuid",
-        "Shuffle",
         "MonotonicallyIncreasingID",
         "SparkPartitionID",
         "InputFileName",
         "InputFileBlockStart",
         "InputFileBlockLength",
+        *SEEDED,
     }
 )
 _RDD_SCANS = frozenset({"RDDScanExec", "ExternalRDDScanExec"})
@@ -145,7 +142,7 @@ def _frozen(frame: DataFrame, analyzed: Any) -> list[str]:
 
 def _written_times(plan: PlanNode, analyzed: Any) -> list[str]:
     """List literals such as timestamp'now', which only the text that they come from tells."""
-    holding = {node for node in plan.downwards() if any(map(_is_time, node.within()))}
+    holding = {node for node in plan.downwards() if any(map(is_time, node.within()))}
     if not holding:
         return []
     found = []
@@ -160,7 +157,8 @@ def _written_times(plan: PlanNode, analyzed: Any) -> list[str]:
     return [f"{text} is fixed when a plan is made" for text in found if _SPECIAL_TIME.search(text)]
 
 
-def _is_time(expression: PlanNode) -> bool:
+def is_time(expression: PlanNode) -> bool:
+    """Tell whether an expression is a constant date or timestamp."""
     return expression.kind == "Literal" and expression.fields["dataType"] in _TIMES
 
 
