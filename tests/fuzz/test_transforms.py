@@ -26,7 +26,7 @@ from tests.fuzz.streams import in_steps
 pytestmark = pytest.mark.spark
 
 TOGETHER = 8  # compositions that share a runtime: starting one for each would take longer
-FEW = 4  # functions that do: these take a job for each window
+FEW = 3  # functions that do: these take a job for each window
 
 
 @pytest.fixture(autouse=True)
@@ -134,11 +134,11 @@ def checked(
 
 
 def test_composed_transforms_equal_one_batch_or_are_refused(spark: SparkSession) -> None:
-    assert checked(spark, transforms(), 2)["all"] == 2 * TOGETHER
+    assert checked(spark, transforms(), 1)["all"] >= TOGETHER
 
 
 def test_composed_functions_of_a_window_equal_one_batch(spark: SparkSession) -> None:
-    assert checked(spark, functions(), 1)["all"] == FEW
+    assert checked(spark, functions(), 1)["all"] >= FEW
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_many_more_composed_transforms_equal_one_batch_or_are_refused(spark: Spa
 
 @pytest.mark.slow
 def test_many_more_composed_functions_of_a_window_equal_one_batch(spark: SparkSession) -> None:
-    assert checked(spark, functions(), 8)["all"] >= 32
+    assert checked(spark, functions(), 12)["all"] >= 36
 
 
 @pytest.mark.slow
