@@ -226,7 +226,8 @@ def _join_halves(column: str, high: pa.Array, low: pa.Array) -> pa.Array:
 def _narrow(column: str, values: pa.Array, to: pa.DataType, *, nulls: bool = False) -> pa.Array:
     """Give decimals their type; what it cannot hold raises, or is null."""
     if nulls:
-        limit = pa.scalar(Decimal(10) ** (to.precision - to.scale), values.type)
+        wide = pa.decimal256(76, values.type.scale)
+        limit = pa.scalar(Decimal(10) ** (to.precision - to.scale), wide)
         values = pc.if_else(pc.less(pc.abs(values), limit), values, None)
     try:
         return values.cast(to)

@@ -85,7 +85,7 @@ def timed(flow: Flow, place: str) -> Flow:
             f"keep it in the select (left are: {', '.join(columns)})"
         )
     own = [QUERY, *PLACE_COLUMNS]
-    taken = [each for each in columns if is_system_name(each) and each not in own]
+    taken = [each for each in columns if is_system_name(each) and each.lower() not in own]
     if taken and name != EVENT_TIME:  # the rows of a join have columns of its own
         raise DescriptionError(
             f"{place}: a transform adds a column {taken[0]!r}, and names with _sw_ are "
