@@ -490,6 +490,8 @@ def test_at_the_ends_of_types_merging_equals_a_batch_without_ansi_mode(
             f"{each.function}_{column}": each.over(types[column], "here", ansi=False)
             for column in ("i", "small", "d", "scaled", "tight", "x", "f")
             for each in (sw.sum(column), sw.mean(column), sw.min(column), sw.max(column))
+            # Spark adds doubles for it: what is left of both ends depends on the order of addition.
+            if (each.function, column) != ("mean", "i")
         }
         batch, driver, merged = _three_ways(spark, frame, ["key"], aggregates)
     finally:

@@ -7,6 +7,7 @@ error is not printed beside it.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
@@ -395,8 +397,16 @@ def test_a_function_that_fails_over_rows_is_named_with_its_line(
 
 @pytest.mark.spark
 def test_what_users_themselves_do_with_spark_is_logged_as_ever(
-    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
 ) -> None:
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        spark.range(1).selectExpr("1 div id AS v").collect()
-    assert "DIVIDE_BY_ZERO" in capfd.readouterr().err
+    said: list[logging.LogRecord] = []
+    listener = logging.Handler()
+    listener.emit = said.append  # type: ignore[method-assign]
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(listener)
+    try:
+        with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+            spark.range(1).selectExpr("1 div id AS v").collect()
+    finally:
+        logger.removeHandler(listener)
+    assert [record.levelname for record in said] == ["ERROR"]
