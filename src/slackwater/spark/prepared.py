@@ -58,14 +58,19 @@ class PreparedPlans:
         self._verdicts: dict[Template, list[str]] = {}  # empty: safe
         self._lock = threading.Lock()
 
+    @cached_property
+    def _why_never(self) -> str | None:
+        """Say why this session cannot run plans again; asked of Spark once, not for each step."""
+        return why_not_prepared(self._spark)
+
     def why_not(self, template: Template) -> list[str]:
         """Say why a template is not prepared, as far as is known; empty where it is or may be."""
         if not all(isinstance(reader, LateBoundReader) for reader in template.readers):
             return ["its source needs a scan of its own"]
         if not self._enabled:
             return ["preparing is off, or the session is not a classic one"]
-        if (reason := why_not_prepared(self._spark)) is not None:
-            return [reason]
+        if self._why_never is not None:
+            return [self._why_never]
         return self._verdicts.get(template, [])
 
     def warm(self, template: Template, copies: int) -> None:
