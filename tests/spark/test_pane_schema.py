@@ -38,7 +38,7 @@ def described(sinks: dict[str, MemorySink]) -> App:
         result.to(sinks[name], name=name, **wishes)
 
     windows = sw.tumbling("2 s")
-    keyed = events.window(windows, by=["k", "i", "m", "day", "b", "raw", "t", "long", "local"])
+    keyed = events.window(windows, by=["k", "i", "m", "day", "b", "raw", "t", "local"])
     to(keyed.aggregate(n=sw.count()), "keys")
     functions = {"sum": sw.sum, "mean": sw.mean, "stddev": sw.stddev, "variance": sw.variance}
     numbers = {
