@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, currently_in_test_context, event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.fuzz.batches import in_batch, interpreted, planned
@@ -99,7 +99,8 @@ def check(spark: SparkSession, group: Sequence[Composition], tally: Counter[str]
             pytest.fail(f"{composition!r}\n{found}")
         kind = "refused" if ours.refused else "rebuilt" if ours.rebuilt else "prepared"
         tally.update([kind, "all"])
-        event(kind)
+        if currently_in_test_context():
+            event(kind)
 
 
 def checked(
