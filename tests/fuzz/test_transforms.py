@@ -151,11 +151,6 @@ def test_many_more_composed_transforms_equal_one_batch_or_are_refused(spark: Spa
 
 
 @pytest.mark.slow
-def test_many_more_composed_functions_of_a_window_equal_one_batch(spark: SparkSession) -> None:
-    assert checked(spark, functions(), 12)["all"] >= 36
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stateless", "stateful"])
 def test_each_operation_by_itself_equals_one_batch_or_is_refused(
     spark: SparkSession, kind: str
