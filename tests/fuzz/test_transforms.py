@@ -151,6 +151,10 @@ def test_many_more_composed_transforms_equal_one_batch_or_are_refused(spark: Spa
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    settings.get_current_profile_name() != "explore",
+    reason="takes ten minutes: --hypothesis-profile=explore runs it",
+)
 @pytest.mark.parametrize("kind", ["stateless", "stateful"])
 def test_each_operation_by_itself_equals_one_batch_or_is_refused(
     spark: SparkSession, kind: str
