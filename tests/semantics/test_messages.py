@@ -401,7 +401,7 @@ def test_what_users_themselves_do_with_spark_is_logged_as_ever(
 ) -> None:
     said: list[logging.LogRecord] = []
     listener = logging.Handler()
-    listener.emit = said.append  # type: ignore[method-assign]
+    listener.emit = said.append  # type: ignore[method-assign, assignment]
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.addHandler(listener)
     try:
